@@ -88,8 +88,11 @@ def test_the_partition_keeps_the_first_groups_as_they_are() -> None:
     assert world.status["currentRevision"] == old
     assert (world.status["currentReplicas"], world.status["updatedReplicas"]) == (2, 2)
     assert world.condition() == "Available"
+    [said] = [one["message"] for one in world.status["conditions"] if one["status"] == "True"]
+    assert said == "All Serving groups are ready; the partition keeps 2 of them at an earlier revision: [0 1]"
     world.change(rolloutStrategy=rolling(partition=None)).roll()
     assert new_ones(world) == [0, 1, 2, 3]
+    assert "All Serving groups are ready" in [one["message"] for one in world.status["conditions"]]
 
 
 def test_a_partition_by_percentage_is_rounded_up() -> None:

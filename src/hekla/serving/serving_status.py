@@ -197,7 +197,9 @@ def _what_holds(
     view: ServingView, progressing: Sequence[int], updated: Sequence[int], old: Sequence[int], refused: str
 ) -> _Held:
     if not progressing and len(view.groups) >= view.replicas:
-        return _Held(AVAILABLE, REASONS[AVAILABLE], ALL_READY)
+        kept = f"; the partition keeps {len(old)} of them at an earlier revision: {_go_list(old)}" if old else ""
+        is_done = len(old) <= _partition(view)
+        return _Held(AVAILABLE, REASONS[AVAILABLE], ALL_READY + (kept if is_done else ""))
     message = f"Some groups is progressing: {_go_list(progressing)}"
     kind = PROGRESSING
     if len(old) > _partition(view):

@@ -83,6 +83,15 @@ def test_a_model_that_nobody_wakes_is_not_waited_for(servings, policies):
     assert refusal.status == 503
 
 
+def test_of_a_model_that_was_scaled_to_nothing_by_hand_it_is_said_that_nobody_wakes_it():
+    door = Door(policies=[])
+    said = door.ask().next(0.0).message
+    why = "ModelServing ml/llama has 0 replicas, and no AutoscalingPolicy wakes it: scale it up"
+    assert said == f"no available pods for model server: ml/llama; {why}"
+    door.servings = [serving(replicas=1)]
+    assert door.ask().next(0.0).message == "no available pods for model server: ml/llama"
+
+
 def test_roles_that_may_have_no_instances_are_woken_too():
     roles = {"leader": {"minReplicas": 0, "maxReplicas": 4}}
     document = {"metadata": {"name": "p", "namespace": "ml"},

@@ -378,6 +378,19 @@ def test_a_model_is_served_from_its_objects(tmp_path: Path) -> None:
     kit.run(story())
 
 
+def test_an_engines_own_refusal_is_an_error_of_its_own_kind(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with routed(tmp_path, kit.whole(b'{"error":"no such thing"}', 404)) as it:
+            assert (await it.ask(kit.chat())).status == 404
+            it.router.keep_books()
+            client = HttpClient()
+            text = (await client.request("GET", f"http://127.0.0.1:{it.router.metrics_port}/metrics")).body.decode()
+            await client.close()
+            assert 'status_code="404",error_type="upstream_response"' in text
+
+    kit.run(story())
+
+
 def test_metrics_have_kthenas_names_and_labels(tmp_path: Path) -> None:
     async def story() -> None:
         async with routed(tmp_path, kit.stream(kit.event("a"), kit.event("b"), kit.USAGE_EVENT, kit.DONE)) as it:

@@ -18,6 +18,7 @@ import structlog
 from hekla.serving.router.exchange import Exchange
 from hekla.serving.router.lots import Floats, Lot, RequestKind, ms_between, ms_of
 from hekla.serving.router.metrics import Row
+from hekla.serving.router.plan import UPSTREAM
 
 log = structlog.get_logger(__name__)
 
@@ -132,7 +133,7 @@ def _trouble(one: Exchange | RequestKind) -> tuple[dict[str, str] | None, str]:
     if refusal is None:
         if one.upstream_status < 400:
             return None, ""
-        return {"type": "upstream_response", "message": f"{one.target_name} answered {one.upstream_status}"}, "upstream"
+        return {"type": UPSTREAM, "message": f"{one.target_name} answered {one.upstream_status}"}, "upstream"
     origin = {"client_disconnected": "client", "response_forwarding": "upstream"}.get(refusal.reason, "router")
     return {"type": refusal.reason, "message": refusal.message}, origin
 

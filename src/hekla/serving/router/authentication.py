@@ -16,7 +16,9 @@ from hekla.serving.router.question import Question
 MOST_REMEMBERED: Final = 10_000
 SHORTEST_KEY: Final = 16
 
-NOBODY: Final = Refusal(401, "authentication", 'give an API key or a token: "Authorization: Bearer ..."')
+NOBODY: Final = Refusal(
+    401, "authentication", 'give an API key or a token: "Authorization: Bearer ..." or "x-api-key: ..."'
+)
 WRONG_KEY: Final = Refusal(401, "authentication", "the API key is not known")
 NO_KEYS_YET: Final = Refusal(503, "authentication", "the issuer's keys have not been fetched yet", 1.0)
 

@@ -5,7 +5,7 @@ scaled to nothing     An AutoscalingPolicy may wake it, or those of its roles th
                       Where its minimum is raised meanwhile, they wait on, and who comes waits with them, no longer than they.
 engines restart       Its pods are there, and none is ready or none takes connections: held until one is, for half a minute
                       after the first request that met nobody. Then requests are refused at once, until an engine is back.
-anything else         Nobody would come: the client is told at once.
+anything else         Nobody would come: the client is told at once, and of a model that was scaled to nothing by hand, that.
 
 Who waited in vain is told what for: engines that did not start, or room that was not found for them. Whose model, policy or route
 is deleted meanwhile asks the desk again, which says so.
@@ -39,6 +39,7 @@ thousand within 2 s. Together they kept everybody else waiting for 20 ms, and lo
 TOO_LATE: Final = Refusal(504, "pod_discovery", f"no engine of the model became ready within {HOLD_S:.0f} s")
 GONE: Final = Refusal(503, "pod_discovery", f"no engine of the model came back within {RESTART_S:.0f} s", 5.0)
 ROOM: Final = "; its engines wait for room in the cluster"
+SWITCHED_OFF: Final = "; ModelServing {} has 0 replicas, and no AutoscalingPolicy wakes it: scale it up"
 FULL: Final = Refusal(
     503, "pod_discovery", f"{MOST_HELD:,} requests wait for the model's engines already; try again in 5 s", 5.0
 )
@@ -99,6 +100,7 @@ class Holding:
         elif backend.matched:
             until, late = self._out_since.setdefault(key, now) + RESTART_S, GONE
         else:
+            backend.decode.absence = self._switched_off(backend)
             return None
         self._backends[key] = backend
         if self._asking is not None:
@@ -114,6 +116,18 @@ class Holding:
             return FULL
         held.append(_Held(until, late, self._version()))
         return held[-1]
+
+    def _switched_off(self, backend: Backend) -> str:
+        """What is said of a model that somebody scaled to nothing by hand; empty: that is not why nobody is there."""
+        namespace = backend.traits.key.partition("/")[0]
+        for one in self._servings():
+            if (
+                one.metadata.namespace == namespace
+                and one.spec.replicas == 0
+                and makes(one, backend.traits.match_labels)
+            ):
+                return SWITCHED_OFF.format(f"{namespace}/{one.metadata.name}")
+        return ""
 
     def _waking_until(self, key: str) -> float:
         """Until when somebody waits for a model that slept; its minimum may have been raised since, which brings an engine too."""

@@ -111,7 +111,8 @@ class LocalPlan:
             return Refusal(503, "proxy", "request to all pods failed", retry_after_s=1.0)
         is_pool = self.destination.backend_type == "inference_pool"
         kind, name = ("inference pool", self.destination.backend_name) if is_pool else ("model server", self._pool.name)
-        return Refusal(503, "pod_discovery", f"no available pods for {kind}: {name}", retry_after_s=1.0)
+        said = f"no available pods for {kind}: {name}{self._pool.absence}"
+        return Refusal(503, "pod_discovery", said, retry_after_s=1.0)
 
     def _none_will_do(self) -> Refusal:
         if self._tried:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from hekla.serving.router.exchange import Exchange
 from hekla.serving.router.house import House
 from hekla.serving.router.lots import Floats, Lot, RequestKind
-from hekla.serving.router.plan import Destination
+from hekla.serving.router.plan import UPSTREAM, Destination
 from hekla.serving.router.reading import INFERENCE_PATHS
 
 MOST_ROWS = 8192
@@ -170,7 +170,8 @@ class Metrics:
         return rows
 
     def _row(self, one: Exchange | RequestKind, model: str) -> int:
-        error = one.refusal.reason if one.refusal is not None else ""
+        own = UPSTREAM if one.upstream_status >= 400 else ""  # an engine's own refusal, which went on to the client
+        error = one.refusal.reason if one.refusal is not None else own
         key = (id(one.destination), one.path, one.status, error, model)
         row = self._ids.get(key)
         return self._new_row(key, one, error, model) if row is None else row

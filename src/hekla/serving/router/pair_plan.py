@@ -241,7 +241,7 @@ class PairPlan:
             return _all_failed()
         pairing = self._pairing
         if not pairing.prefill.members or not pairing.decode.members:
-            said = f"no available pods for model server: {pairing.decode.name}"
+            said = f"no available pods for model server: {pairing.decode.name}{pairing.decode.absence}"
             return Refusal(503, "pod_discovery", said, retry_after_s=1.0)
         said = "can't schedule to target pod: no prefill and decode pods of one group passed the filters"
         return Refusal(503, "scheduling", said, retry_after_s=1.0)

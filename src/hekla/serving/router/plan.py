@@ -30,6 +30,10 @@ class Refusal(Struct, frozen=True):
     """The methods that the path has, where the method is wrong."""
 
 
+UPSTREAM: Final = "upstream_response"
+"""The code of an engine's or provider's own 4xx or 5xx, which goes on to the client."""
+
+
 class Fault(StrEnum):
     """How an attempt failed before its first byte reached the client."""
 

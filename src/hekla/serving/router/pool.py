@@ -67,6 +67,8 @@ class Pool:
         self.sessions = Sessions()
         self.matches = MatchTally()
         self.members: list[Endpoint] = []
+        self.absence = ""
+        """Why it has none, as an ending of a sentence; empty: it is not known. `holding.py` writes it for each that meets nobody."""
         self.index: PromptMemory = index if index is not None else PrefixIndex()
         self.on_sent: Callable[[Blocks, Endpoint], None] | None = None
         """Told of each prompt that is sent; other routers want to know."""
