@@ -6,11 +6,11 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from hekla.api.explanation import EXPLANATION
+from hekla.api.explanation import EXPLANATION, SCHEDULER
 from hekla.cli.commands.why import _explained, explanation_name
 from hekla.cli.connection import warnings_on_stderr
 from hekla.cli.main import CommandError
-from hekla.cli.why_asking import SCHEDULED, _kinds, _names, word_for
+from hekla.cli.why_asking import SCHEDULED, _kinds, _names, answered, of_scheduler, word_for
 from hekla.cli.why_text import _why
 from hekla.kube.errors import ApiError, NotFoundError, TransportError
 
@@ -100,6 +100,53 @@ def test_a_job_whose_pods_ask_for_another_scheduler_is_not_said_to_have_no_group
     connection = SimpleNamespace(client=Elsewhere(None), transport=Closed(), default_namespace="default")
     with pytest.raises(NotFoundError, match='ask for the scheduler "team-a"'):
         asyncio.run(_explained(cast(Any, connection), "vcjob.train", ""))
+
+
+class TwoSchedulers:
+    """A server behind which `volcano` answers as v1, and `team-a` as its own version, if at all."""
+
+    def __init__(self, of_team_a: dict[str, Any] | ApiError) -> None:
+        self._of_team_a = of_team_a
+
+    async def request(self, method: str, path: str) -> dict[str, Any]:
+        if "/team-a/" not in path:
+            raise NotFoundError(404, "NotFound", 'pod "p" asks for the scheduler "team-a", which is not this one')
+        if isinstance(self._of_team_a, ApiError):
+            raise self._of_team_a
+        return self._of_team_a
+
+
+@pytest.mark.parametrize(
+    ("of_team_a", "said"),
+    [
+        (NotFoundError(404, "NotFound", "the server could not find the requested resource"), "asks for the scheduler"),
+        (NotFoundError(404, "NotFound", 'pod "p" waits for its PodGroup'), "waits for its PodGroup"),
+        (ApiError(503, "ServiceUnavailable", "no endpoints"), "no endpoints"),
+    ],
+)
+def test_of_a_pod_of_another_scheduler_that_one_is_asked(of_team_a: ApiError, said: str) -> None:
+    def asked(client: TwoSchedulers) -> dict[str, Any]:
+        return asyncio.run(answered(cast(Any, SimpleNamespace(client=client)), EXPLANATION, "default", "pod.p"))
+
+    assert asked(TwoSchedulers({"verdict": "Waits"})) == {"verdict": "Waits"}
+    with pytest.raises(ApiError, match=said):
+        asked(TwoSchedulers(of_team_a))
+
+
+@pytest.mark.parametrize("has_its_own_place", [False, True])
+def test_a_scheduler_is_asked_of_itself_at_its_own_place_or_at_the_usual_one(has_its_own_place: bool) -> None:
+    asked = []
+
+    class Server:
+        async def request(self, method: str, path: str) -> dict[str, Any]:
+            asked.append(path)
+            if "/team-a/" in path and not has_its_own_place:
+                raise NotFoundError(404, "NotFound", "the server could not find the requested resource")
+            return {}
+
+    asyncio.run(of_scheduler(cast(Any, SimpleNamespace(client=Server())), SCHEDULER, "team-a"))
+    own = "/apis/scheduling.hekla.dev/team-a/schedulers/team-a"
+    assert asked == ([own] if has_its_own_place else [own, "/apis/scheduling.hekla.dev/v1/schedulers/team-a"])
 
 
 class Refuses:

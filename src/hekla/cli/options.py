@@ -35,6 +35,9 @@ Output = Annotated[
         show_default=False,
     ),
 ]
+SchedulerName = Annotated[
+    str, typer.Option("--scheduler-name", help="Of several schedulers, the one that places pods of this schedulerName.")
+]
 AllObjects = Annotated[bool, typer.Option("--all", help="Every object of the type in the namespace.")]
 MetadataWords = Annotated[
     list[str],

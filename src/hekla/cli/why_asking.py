@@ -3,6 +3,7 @@
 TYPE, TYPE.GROUP or TYPE.VERSION.GROUP; TYPE is a kind's singular, plural or short name
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,11 @@ SCHEDULED = {
     "queue": "queue", "queues": "queue", "q": "queue",
 }  # fmt: skip
 """The usual words, so that a question of one of these does not wait until all kinds are read."""
+
+_OF_ANOTHER = re.compile(r'asks? for the scheduler "([^"]+)"')
+
+NOT_SERVED = re.compile("could not find the requested resource|404 page not found")
+"""What a server says of a group, a version or a resource that it does not know."""
 
 BATCH_JOB, BATCH_CRON_JOB = "batchjob", "batchcronjob"
 
@@ -73,7 +79,7 @@ async def explanation(connection: "Connection", namespace: str, name: str) -> "D
     from hekla.kube.errors import NotFoundError
 
     try:
-        return await connection.client.request("GET", EXPLANATION.path(namespace, name))
+        return await answered(connection, EXPLANATION, namespace, name)
     except NotFoundError as unknown:
         if await _is_served(connection):
             word, _, asked = name.partition(".")
@@ -83,6 +89,40 @@ async def explanation(connection: "Connection", namespace: str, name: str) -> "D
             f"nobody answers here why something waits: the server does not know {EXPLANATION.plural}.{EXPLANATION.group}; "
             "install Hekla's scheduler (`hekla install`), or ask its own events with `hekla describe`"
         ) from None
+
+
+async def answered(connection: "Connection", kind: "Kind", namespace: str, name: str) -> "Document":
+    """An answer; of the scheduler that the first one asked names as the one whose pods these are, if that one can be asked."""
+    from hekla.api.explanation import as_answered_by
+    from hekla.kube.errors import NotFoundError
+
+    try:
+        return await connection.client.request("GET", kind.path(namespace, name))
+    except NotFoundError as unknown:
+        other = as_answered_by(kind, found.group(1)) if (found := _OF_ANOTHER.search(unknown.message)) else kind
+        if other.version == kind.version:
+            raise
+        try:
+            return await connection.client.request("GET", other.path(namespace, name))
+        except NotFoundError as second:
+            if not NOT_SERVED.search(second.message):
+                raise  # that one's own words
+        raise
+
+
+async def of_scheduler(connection: "Connection", kind: "Kind", name: str) -> "Document":
+    """What the scheduler of a name says of itself: at its own place, or at the usual one, where it may be the only one."""
+    from hekla.api.explanation import as_answered_by
+    from hekla.kube.errors import NotFoundError
+
+    own = as_answered_by(kind, name)
+    if own.version != kind.version:
+        try:
+            return await connection.client.request("GET", own.path(name=name))
+        except NotFoundError as error:
+            if not NOT_SERVED.search(error.message):
+                raise
+    return await connection.client.request("GET", kind.path(name=name))
 
 
 async def _is_served(connection: "Connection") -> bool:

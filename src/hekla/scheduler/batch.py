@@ -117,6 +117,7 @@ class BatchScheduler:
             self.settings.memory_namespace,
             cluster=self.cluster,
             times=lambda: (self.now_s(), self.wall_s()),
+            key=self.settings.memory_key,
         )
         self._evictor = Evictor(
             self._client, self.feed, self._events, wake=self._wake.set, now=self._clock.now,

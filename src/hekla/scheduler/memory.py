@@ -1,4 +1,4 @@
-"""What the scheduler must not forget when it is started anew, and no other object says: one ConfigMap, written by it alone.
+"""What the scheduler must not forget when it is started anew, and no other object says: one ConfigMap, in which each scheduler of a namespace writes a key of its own.
 
     precedence    who made way for whom, and when: without it two jobs could change places at every restart
     letIn         jobs that entered since room was to be kept for them (`placement/admitted_demand.py`)
@@ -80,10 +80,16 @@ class MemoryKeeper:
     """Reads the ConfigMap at the start and writes it from then on."""
 
     def __init__(
-        self, client: ApiClient, namespace: str, *, cluster: Cluster, times: Callable[[], tuple[float, float]]
+        self,
+        client: ApiClient,
+        namespace: str,
+        *,
+        cluster: Cluster,
+        times: Callable[[], tuple[float, float]],
+        key: str = KEY,
     ) -> None:
         """`times` tells the time by the clock of cycles and by that of the day."""
-        self._client, self._namespace = client, namespace
+        self._client, self._namespace, self._key = client, namespace, key
         self._cluster, self._times = cluster, times
         self._written = fingerprint(cluster)
         self._has_news = asyncio.Event()
@@ -94,7 +100,7 @@ class MemoryKeeper:
         """Take in what is written; a memory that cannot be read is told and left behind."""
         try:
             found = await self._client.get(ConfigMap, NAME, self._namespace)
-            recall(self._cluster, msgspec.json.decode(found.data.get(KEY, "{}"), type=Memory), *self._times())
+            recall(self._cluster, msgspec.json.decode(found.data.get(self._key, "{}"), type=Memory), *self._times())
         except NotFoundError:
             return
         except (KubeError, msgspec.DecodeError) as error:
@@ -124,7 +130,7 @@ class MemoryKeeper:
             text = msgspec.json.encode(memory_of(self._cluster, *self._times())).decode()
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    await self._write({KEY: text})
+                    await self._write({self._key: text})
             except (KubeError, TimeoutError) as error:
                 self._tell(str(error) or f"no answer within {PATIENCE_S:g} s")
             else:

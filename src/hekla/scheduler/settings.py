@@ -34,6 +34,9 @@ class SchedulerSettings:
     memory_namespace: str = "kube-system"
     """Where the ConfigMap `hekla-scheduler-memory` is, which a restart needs (see `memory.py`)."""
 
+    memory_key: str = "memory"
+    """Its key there; of a scheduler beside another one, its own."""
+
     window_s: float = 0.001
     """How long to gather events before a cycle, so that pods made together are decided together."""
 

@@ -7,7 +7,7 @@ from hekla.api.core import Pod
 from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.apiserver.cel_engine import cel
-from hekla.app.standalone.answering import registration
+from hekla.app.standalone.answering import ANSWERS_OF, registration
 from hekla.app.standalone.components import controller_kinds, is_optional, scheduler_kinds
 from hekla.app.standalone.manifests import ROUTER_DATA, Installation, InstallError, crds, files, rendered
 from hekla.app.standalone.rights import rights_of
@@ -343,4 +343,4 @@ def test_the_registration_that_a_scheduler_makes_anew_is_what_was_installed():
     note = json.loads(made["metadata"]["annotations"].pop("kubectl.kubernetes.io/last-applied-configuration"))
     assert note.pop("metadata") == {**installed["metadata"], "annotations": {}}
     assert note == {key: value for key, value in installed.items() if key != "metadata"}
-    assert made["metadata"] == {**installed["metadata"], "annotations": {}}
+    assert made["metadata"] == {**installed["metadata"], "annotations": {ANSWERS_OF: "volcano"}}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-ROOT = f"/apis/{EXPLANATION.group}/{EXPLANATION.version}"
+ROOT = f"/apis/{EXPLANATION.group}"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 REVIEWS_AT_ONCE = 16
 
@@ -41,6 +41,8 @@ class AnswerDesk:
     scheduler: "BatchScheduler"
     client: Client
     trust: Trust
+    versions: frozenset[str] = frozenset({EXPLANATION.version})
+    """Of the group, by which this scheduler is asked."""
 
     async def answer(self, request: Request) -> Response:
         """The answer to an API server."""
@@ -52,8 +54,9 @@ class AnswerDesk:
                 raise StatusError(
                     405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
                 )
-            if request.path.rstrip("/") == ROOT:
-                return Response(200, msgspec.json.encode(_resources()))
+            root, _, version = request.path.rstrip("/").rpartition("/")
+            if root == ROOT and version in self.versions:
+                return Response(200, msgspec.json.encode(_resources(version)))
             return Response(200, msgspec.json.encode(await self._answer(request.path, user)))
         except StatusError as error:
             return error_answer(error)
@@ -63,7 +66,10 @@ class AnswerDesk:
     async def _answer(self, path: str, user: User) -> Document:
         target = target_of(path)
         known = {kind.plural for kind in ANSWERED}
-        if target is None or not path.startswith(f"{ROOT}/") or target.resource not in known or target.subresource:
+        if (
+            target is None or not path.startswith(f"{ROOT}/") or target.version not in self.versions
+            or target.resource not in known or target.subresource
+        ):  # fmt: skip
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
         if not target.name:
             raise StatusError(405, "MethodNotAllowed", f"{target.resource} can be asked for by name only")
@@ -122,7 +128,7 @@ class Sight:
         return False
 
 
-def _resources() -> Document:
+def _resources(version: str) -> Document:
     """What discovery says of the group."""
     resources = [
         {
@@ -132,5 +138,5 @@ def _resources() -> Document:
         for kind in ANSWERED
     ]  # fmt: skip
     return {
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": ROOT.removeprefix("/apis/"), "resources": resources
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{EXPLANATION.group}/{version}", "resources": resources
     }  # fmt: skip

@@ -4,6 +4,9 @@
     EndpointSlice hekla-scheduler-answers                      written: where this replica, which leads, listens
     APIService v1.scheduling.hekla.dev                         written: by which service, and who signs our certificate
 
+A scheduler of another name registers itself by a version of its own (`v1` is that of `volcano`; `hekla.api.explanation.version_of`), and as `v1`,
+too, where nobody else answers by it. Two that had `v1` in common took it from one another every minute, and each knew nothing of the other's pods.
+
 The registration lasts no longer than the term: of a group that nobody answers for, API servers cannot say what it holds, and then
 no namespace of the cluster can be deleted. It goes whole; one whose service is only taken out of it is asked for as before. The authority
 is made anew for every term and lives in memory alone: there is nothing to steal from a Secret, and whoever takes over says so in the same
@@ -12,6 +15,7 @@ breath. What cannot be had (no APIService, no right) is told in the log once and
 
 import asyncio
 import base64
+import contextlib
 import ipaddress
 import json
 import os
@@ -25,7 +29,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from hekla.api.discovery import EndpointSlice
-from hekla.api.explanation import EXPLANATION
+from hekla.api.explanation import EXPLANATION, USUAL_SCHEDULER, version_of
 from hekla.api.foreign import ApiService
 from hekla.api.meta import Document
 from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, Trust, trust_of
@@ -36,7 +40,7 @@ from hekla.app.standalone.labels import labels_of
 from hekla.app.standalone.office import Office
 from hekla.app.standalone.settings import SCHEDULER, host_and_port
 from hekla.kube.client import Client, PatchType
-from hekla.kube.errors import KubeError, NotFoundError
+from hekla.kube.errors import ApiError, KubeError, NotFoundError
 from hekla.wire.limits import Limits
 from hekla.wire.server import Server
 from hekla.wire.tls import server_context
@@ -48,9 +52,33 @@ log = structlog.get_logger(__name__)
 
 SERVICE = "hekla-scheduler-answers"
 PORT_NAME = "answers"
+ANSWERS_OF = "hekla.dev/answers-of"
+"""On a registration: the lease of the scheduler whose it is."""
+HINT = "let its account have the registration, the endpoints and the service of its name, as docs/howto/install-on-kubernetes.md has them"
 PERIOD_S, RETRY_S, STOP_GRACE_S = 60.0, 5.0, 2.0
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 LIMITS = Limits(connections=200, body_bytes=64 * 1024, url_bytes=16 * 1024)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a scheduler can be asked."""
+
+    version: str
+    """Of the group."""
+
+    @property
+    def registration(self) -> str:
+        """The name of the APIService."""
+        return f"{self.version}.{EXPLANATION.group}"
+
+    @property
+    def service(self) -> str:
+        """The name of the Service, and of the EndpointSlice that leads it to the replica that leads."""
+        return SERVICE if self.version == EXPLANATION.version else f"{SERVICE}-{self.version}"
+
+
+USUAL = Place(EXPLANATION.version)
 
 
 @dataclass
@@ -67,7 +95,7 @@ class Answering:
     """The server of whose address the log told, once it was registered too."""
     _told: str = field(default="")
     _bundle: str = ""
-    """The authorities of our registration, by which we know it; empty before there is one."""
+    """The authorities of our registrations, by which we know them; empty before there is one."""
 
     async def run(self) -> None:
         """Answer until cancelled; what stands in the way never ends it."""
@@ -89,7 +117,9 @@ class Answering:
         if trust is None:
             raise KubeError("the API server passes no requests on (no requestheader-client-ca-file)")
         now = self.office.clock.now()
-        certificates = renewed(self._certificates, server_names(SERVICE, self.office.settings.namespace), now)
+        home = self.office.settings.namespace
+        names = [name for place in self._places for name in server_names(place.service, home)]
+        certificates = renewed(self._certificates, names, now)
         host, port = host_and_port("--answers-address", self.office.settings.answers_address)
         if self._server is None or trust != self._trust or certificates != self._certificates:
             await self._stop()
@@ -98,41 +128,76 @@ class Answering:
         await self._publish(self._server.port, certificates.authorities)
         if self._server is not self._announced:
             self._announced = self._server
-            log.info("answers", address=f"https://{host}:{self._server.port}")
+            log.info(
+                "answers", address=f"https://{host}:{self._server.port}", registration=self._places[0].registration
+            )
 
     async def _listening(self, host: str, port: int, trust: Trust, certificates: Certificates) -> Server:
-        server, desk = Server(), AnswerDesk(self.scheduler, self.client, trust)
+        versions = frozenset(place.version for place in self._places)
+        server, desk = Server(), AnswerDesk(self.scheduler, self.client, trust, versions)
         await server.start(desk.answer, host=host, port=port, ssl_context=_context(trust, certificates), limits=LIMITS)
         return server
 
+    @property
+    def _lease(self) -> str:
+        return self.office.settings.scheduler_lease
+
+    @property
+    def _places(self) -> tuple[Place, ...]:
+        """Where this scheduler may be asked, its own place first."""
+        return (USUAL,) if self._lease == USUAL_SCHEDULER else (Place(version_of(self._lease)), USUAL)
+
     async def _publish(self, port: int, authorities: bytes) -> None:
-        for path, document in endpoint_slice(self.office.settings.namespace, self._address(), port):
-            query = "?fieldManager=hekla-scheduler&force=true"
-            await self.client.request("PATCH", path + query, document, content_type=PatchType.APPLY)
         self._bundle = base64.b64encode(authorities).decode()
-        namespace, path = self.office.settings.namespace, ApiService.kind_info.path(name=API_SERVICE)
+        own, *others = self._places
+        failure: KubeError | None = None
+        for place in (own, *others):
+            try:
+                found = await self._registered(place)
+                if place is own or _is_free(found, self._lease):
+                    await self._register(place, found, port)
+            except ApiError as error:
+                if error.code != 403:
+                    raise
+                # of its own place it may know nothing yet; it answers for the usual one all the same
+                failure = failure or (KubeError(f"{error}; {HINT}") if others else error)
+        if failure is not None:
+            raise failure
+
+    async def _registered(self, place: Place) -> Document | None:
         try:
-            spec = (await self.client.request("GET", path)).get("spec") or {}
+            return await self.client.request("GET", ApiService.kind_info.path(name=place.registration))
         except NotFoundError:
-            spec = {}
-        wanted = registration(namespace, self._bundle)
-        if any(spec.get(field) != value for field, value in wanted["spec"].items()):
-            query = "?fieldManager=hekla-scheduler&force=true"
+            return None
+
+    async def _register(self, place: Place, found: Document | None, port: int) -> None:
+        namespace, query = self.office.settings.namespace, "?fieldManager=hekla-scheduler&force=true"
+        for path, document in endpoint_slice(namespace, self._address(), port, place):
+            await self.client.request("PATCH", path + query, document, content_type=PatchType.APPLY)
+        spec, wanted = (found or {}).get("spec") or {}, registration(namespace, self._bundle, place, self._lease)
+        is_told = found is not None and _owner(found) == self._lease
+        if not is_told or any(spec.get(field) != value for field, value in wanted["spec"].items()):
+            path = ApiService.kind_info.path(name=place.registration)
             await self.client.request("PATCH", path + query, wanted, content_type=PatchType.APPLY)
 
     async def _withdraw(self) -> None:
-        """Take the registration back, unless it is another's by now. Who has lost the way to the server cannot."""
+        """Take the registrations back, unless they are another's by now. Who has lost the way to the server cannot."""
         if not self._bundle:
             return
-        path = ApiService.kind_info.path(name=API_SERVICE)
         try:
             async with asyncio.timeout(STOP_GRACE_S):
-                found = await self.client.request("GET", path)
-                if (found.get("spec") or {}).get("caBundle") == self._bundle:
-                    unchanged = {"resourceVersion": found["metadata"]["resourceVersion"]}
-                    await self.client.request("DELETE", path, {"preconditions": unchanged})
+                for place in self._places:
+                    await self._withdraw_from(place)
         except (KubeError, TimeoutError) as error:
             log.debug("registration not taken back", why=str(error))
+
+    async def _withdraw_from(self, place: Place) -> None:
+        with contextlib.suppress(ApiError):  # what it has no right to is not its own; the others are
+            found = await self._registered(place)
+            if found is not None and (found.get("spec") or {}).get("caBundle") == self._bundle:
+                unchanged = {"resourceVersion": found["metadata"]["resourceVersion"]}
+                path = ApiService.kind_info.path(name=place.registration)
+                await self.client.request("DELETE", path, {"preconditions": unchanged})
 
     def _address(self) -> str:
         """Where API servers reach this process."""
@@ -165,16 +230,26 @@ def unanswered() -> Document:
     return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, "spec": spec}
 
 
-def registration(namespace: str, ca_bundle: str) -> Document:
+def registration(namespace: str, ca_bundle: str, place: Place = USUAL, lease: str = USUAL_SCHEDULER) -> Document:
     """The registration with the service and the authorities of who answers."""
     installed = unanswered()
-    service = {"namespace": namespace, "name": SERVICE, "port": 443}
-    told = {"annotations": {LAST_APPLIED: _as_applied(installed)}}
-    return {
-        **installed,
-        "metadata": {**installed["metadata"], **told},
-        "spec": {**installed["spec"], "service": service, "caBundle": ca_bundle},
-    }
+    service = {"namespace": namespace, "name": place.service, "port": 443}
+    told = {LAST_APPLIED: _as_applied(installed)} if place is USUAL else {}
+    metadata = {**installed["metadata"], "name": place.registration, "annotations": {**told, ANSWERS_OF: lease}}
+    spec = {**installed["spec"], "version": place.version, "service": service, "caBundle": ca_bundle}
+    return {**installed, "metadata": metadata, "spec": spec}
+
+
+def _is_free(found: Document | None, lease: str) -> bool:
+    """Whether a scheduler of another name than `volcano` may answer as v1: nobody does, or it does so already, or who did is gone."""
+    if found is None or not (found.get("spec") or {}).get("service") or _owner(found) == lease:
+        return True
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Available" and one.get("status") == "False" for one in conditions)
+
+
+def _owner(found: Document) -> str:
+    return str((found["metadata"].get("annotations") or {}).get(ANSWERS_OF) or "")
 
 
 def _as_applied(document: Document) -> str:
@@ -183,19 +258,22 @@ def _as_applied(document: Document) -> str:
     return json.dumps(noted, separators=(",", ":"), sort_keys=True) + "\n"
 
 
-def endpoint_slice(namespace: str, address: str, port: int) -> Iterator[tuple[str, Document]]:
+def endpoint_slice(namespace: str, address: str, port: int, place: Place = USUAL) -> Iterator[tuple[str, Document]]:
     """The path and document that lead the service to the replica that leads."""
     info = EndpointSlice.kind_info
     version = ipaddress.ip_address(address).version
     yield (
-        info.path(namespace, SERVICE),
+        info.path(namespace, place.service),
         {
             "apiVersion": info.api_version,
             "kind": info.kind,
             "metadata": {
-                "name": SERVICE,
+                "name": place.service,
                 "namespace": namespace,
-                "labels": {"kubernetes.io/service-name": SERVICE, "endpointslice.kubernetes.io/managed-by": "hekla"},
+                "labels": {
+                    "kubernetes.io/service-name": place.service,
+                    "endpointslice.kubernetes.io/managed-by": "hekla",
+                },
             },
             "addressType": f"IPv{version}",
             "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],

@@ -127,10 +127,12 @@ async def _until_stopped(office: Office, runtime: "Runtime") -> None:
 
 async def run_scheduler(office: Office) -> None:
     """The batch scheduler, and its answers to questions."""
+    from hekla.api.explanation import USUAL_SCHEDULER, version_of
     from hekla.app.standalone.answering import Answering
     from hekla.app.standalone.overlaps import tell_overlaps
     from hekla.dialects.shards import Sharding, ShardingMode
     from hekla.scheduler.batch import BatchScheduler
+    from hekla.scheduler.memory import KEY as MEMORY
     from hekla.scheduler.settings import SchedulerSettings
 
     told = office.settings
@@ -141,6 +143,9 @@ async def run_scheduler(office: Office) -> None:
         configuration_file=told.scheduler_conf,
         namespace=told.namespace,
         memory_namespace=told.namespace,
+        memory_key=MEMORY
+        if told.scheduler_lease == USUAL_SCHEDULER
+        else f"{MEMORY}.{version_of(told.scheduler_lease)}",
         waits_for_groups=told.every_pod_has_a_group,
         sharding=sharding,
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hekla.cli.options import Kubeconfig, Output
+from hekla.cli.options import Kubeconfig, Output, SchedulerName
 
 if TYPE_CHECKING:
     from hekla.cli.connection import Connection
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def run(
     words: Annotated[list[str], typer.Argument(metavar="lint FILE | config", show_default=False)],
     output: Output = "",
+    scheduler_name: SchedulerName = "volcano",
     kubeconfig: Kubeconfig = "",
 ) -> None:
     """Check or show a scheduler configuration."""
@@ -37,7 +38,7 @@ def run(
         case ["lint", file]:
             lint(file, output)
         case ["config"]:
-            show(kubeconfig, output)
+            show(kubeconfig, output, scheduler_name)
         case _:
             asked = " ".join(words)
             raise CommandError(f'"{asked}" is not known; use `scheduler lint FILE` or `scheduler config`', EXIT_USAGE)
@@ -75,12 +76,12 @@ def _document(finding: "Finding") -> dict[str, Any]:
     return {"line": finding.line, "severity": finding.severity.value, "sentence": finding.sentence}
 
 
-def show(kubeconfig: str, output: str) -> None:
+def show(kubeconfig: str, output: str, scheduler_name: str) -> None:
     """Print the configuration that is in use, with where it comes from."""
     from hekla.cli.connection import run_connected
     from hekla.cli.output import print_document
 
-    found = run_connected(kubeconfig, _in_use)
+    found = run_connected(kubeconfig, lambda connection: _in_use(connection, scheduler_name))
     if output:
         print_document(found, output)
         return
@@ -92,7 +93,8 @@ def show(kubeconfig: str, output: str) -> None:
     typer.echo(found["configuration"].rstrip("\n"))
 
 
-async def _in_use(connection: "Connection") -> dict[str, Any]:
+async def _in_use(connection: "Connection", scheduler_name: str) -> dict[str, Any]:
     from hekla.api.explanation import SCHEDULER
+    from hekla.cli.why_asking import of_scheduler
 
-    return await connection.client.request("GET", SCHEDULER.path(name="volcano"))
+    return await of_scheduler(connection, SCHEDULER, scheduler_name)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hekla.cli.options import Kubeconfig
+from hekla.cli.options import Kubeconfig, SchedulerName
 
 if TYPE_CHECKING:
     from hekla.api.meta import Document, Kind
@@ -37,13 +37,14 @@ Key = Annotated[
 
 
 def run(
-    output: OutputFile = "snapshot.hekla", anonymize: Anonymize = False, key: Key = "", kubeconfig: Kubeconfig = ""
-) -> None:
+    output: OutputFile = "snapshot.hekla", anonymize: Anonymize = False, key: Key = "",
+    scheduler_name: SchedulerName = "volcano", kubeconfig: Kubeconfig = "",
+) -> None:  # fmt: skip
     """Take a snapshot."""
     from hekla.cli.connection import run_connected
     from hekla.scheduler.snapshot import packed
 
-    snapshot = run_connected(kubeconfig, taken)
+    snapshot = run_connected(kubeconfig, lambda connection: taken(connection, scheduler_name))
     if anonymize:
         snapshot = _anonymous(snapshot, key)
     _write(output, packed(snapshot))
@@ -51,14 +52,15 @@ def run(
         typer.echo(f"{output}: {_told(snapshot)}")
 
 
-async def taken(connection: "Connection") -> "Snapshot":
+async def taken(connection: "Connection", scheduler_name: str = "volcano") -> "Snapshot":
     """The scheduler's own snapshot, or one made of lists of objects where it has none."""
     from hekla.api.explanation import SNAPSHOT
+    from hekla.cli.why_asking import of_scheduler
     from hekla.kube.errors import NotFoundError
     from hekla.scheduler.snapshot import from_documents
 
     try:
-        found = await connection.client.request("GET", SNAPSHOT.path(name="volcano"))
+        found = await of_scheduler(connection, SNAPSHOT, scheduler_name)
     except NotFoundError as error:
         if "scheduler" in str(error):  # the scheduler's own words
             raise
