@@ -165,29 +165,26 @@ class CustomStrategy:
         errors = check_metadata_update(new["metadata"], old["metadata"]) + self._check(new, old)
         if errors and not self._is_counted(new, old) and is_same(new.get("status"), old.get("status")):
             return [error for error in errors if error.field.startswith("metadata")]
-        if errors:
-            before = set(self._check(old, None))
-            errors = [error for error in errors if error not in before]
         return errors
 
     def _check(self, document: Document, old: Document | None) -> list[FieldError]:
         if document.get("kind") != self.kind.kind:
             return [invalid("kind", document.get("kind", ""), f"must be {self.kind.kind}")]
-        errors = check_metadata(
-            document["metadata"],
-            is_namespaced=self.kind.is_namespaced,
-            name_check=names.dns_subdomain,
-            is_custom=True,
-        )
+        errors = self._check_head_of(document)
         body = {key: value for key, value in document.items() if key not in HEAD}
         settled = self._settled(body, old) if old is not None else self._known_right(body)
         changed = {key: value for key, value in body.items() if key not in settled}
         found: list[FieldError] = []
-        schema_validation.check_values(changed, self._node, "", found)
+        if old is None:
+            schema_validation.check_values(changed, self._node, "", found)
+            errors += self._check_scale(document)
+        else:
+            schema_validation.check_changes(changed, old, self._node, "", found)
+            errors = [each for each in errors if each not in self._check_head_of(old)] if errors else errors
+            errors += [each for each in self._check_scale(document) if each not in self._check_scale(old)]
         errors += [error for error in found if error.field not in settled]
-        errors += self._check_scale(document)
         errors += _check_embedded(changed, self._node)
-        schema_validation.check_keys(changed, self._node, "", errors)
+        errors += self._check_keys(changed, old)
         if old is None and not errors and settled == body.keys() and not self._node.rules:
             return errors
         if self._node.has_rules:
@@ -202,6 +199,24 @@ class CustomStrategy:
                     self._left_alone = {**self._left_alone, **{k: encode(v) for k, v in asked.items() if k in settled}}
         if old is None and not errors:
             self._right = {key: encode(value) for key, value in body.items()}
+        return errors
+
+    def _check_head_of(self, document: Document) -> list[FieldError]:
+        return check_metadata(
+            document["metadata"],
+            is_namespaced=self.kind.is_namespaced,
+            name_check=names.dns_subdomain,
+            is_custom=True,
+        )
+
+    def _check_keys(self, changed: Document, old: Document | None) -> list[FieldError]:
+        """Where a value was there twice before, nothing is said of any: Kubernetes' rule, which looks at all lists together."""
+        errors: list[FieldError] = []
+        schema_validation.check_keys(changed, self._node, "", errors)
+        if errors and old is not None:
+            before: list[FieldError] = []
+            schema_validation.check_keys({k: v for k, v in old.items() if k not in HEAD}, self._node, "", before)
+            return [] if before else errors
         return errors
 
     def _asked(self, document: Document, settled: frozenset[str]) -> Document:

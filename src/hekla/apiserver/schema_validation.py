@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from hekla.apiserver import cel_rules
+from hekla.apiserver.bodies import is_same
 from hekla.apiserver.fielderrors import (
     Cause,
     FieldError,
@@ -63,11 +64,42 @@ def check_values(value: Any, node: Node, path: str, errors: Errors) -> None:
             check_values(item, node.items, f"{path}[{index}]", errors)
 
 
-def _check_object(value: dict[str, Any], node: Node, path: str, errors: Errors) -> None:
+def check_changes(value: Any, old: Any, node: Node, path: str, errors: Errors) -> None:
+    """The same of a value that was `old` before: what is as it was is let pass, at every depth, and whatever else has changed.
+
+    An item of a list that is a map is found again by its key; one of any other list is new if anything in the list is.
+    """
+    if is_same(value, old):
+        return
+    said = _json_type(value)
+    if said == "object" and isinstance(old, dict) and _is_of_type(said, value, node):
+        _check_keywords(value, node.schema.raw, path, errors)
+        _check_object(value, node, path, errors, old)
+    elif said == "array" and node.list_type == "map" and node.items is not None and _is_of_type(said, value, node):
+        _check_keywords(value, node.schema.raw, path, errors)
+        earlier = _by_key(old, node)
+        for index, item in enumerate(value):
+            before = earlier.get(_map_key(item, node), _NOTHING)
+            check_changes(item, before, node.items, f"{path}[{index}]", errors)
+    else:
+        check_values(value, node, path, errors)
+
+
+_NOTHING = object()
+"""There was none; nothing is the same as this."""
+
+
+def _check_object(
+    value: dict[str, Any], node: Node, path: str, errors: Errors, old: dict[str, Any] | None = None
+) -> None:
     for key, item in value.items():
         child = node.properties.get(key) or node.values
         if child is not None:
-            check_values(item, child, f"{path}.{key}" if path else key, errors)
+            where = f"{path}.{key}" if path else key
+            if old is not None and key in old:
+                check_changes(item, old[key], child, where, errors)
+            else:
+                check_values(item, child, where, errors)
     for name in node.required:
         if name not in value:
             errors.append(required(f"{path}.{name}" if path else name))
@@ -202,13 +234,13 @@ def _all_of(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> No
     failures = [_fails(value, one, path) for one in raw["allOf"]]
     errors += [error for one in failures for error in one]
     if any(failures):
-        errors.append(invalid(path, "", f"{_quoted(path)} must validate all the schemas (allOf)"))
+        errors.append(invalid("<nil>", "", f"{_quoted(path)} must validate all the schemas (allOf)"))
 
 
 def _any_of(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> None:
     failures = [_fails(value, one, path) for one in raw["anyOf"]]
     if failures and all(failures):
-        errors.append(invalid(path, "", f"{_quoted(path)} must validate at least one schema (anyOf)"))
+        errors.append(invalid("<nil>", "", f"{_quoted(path)} must validate at least one schema (anyOf)"))
         errors += _shortest(failures)
 
 
@@ -217,13 +249,13 @@ def _one_of(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> No
     valid = sum(not one for one in failures)
     if valid != 1:
         found = "Found none valid" if not valid else f"Found {valid} valid alternatives"
-        errors.append(invalid(path, "", f"{_quoted(path)} must validate one and only one schema (oneOf). {found}"))
+        errors.append(invalid("<nil>", "", f"{_quoted(path)} must validate one and only one schema (oneOf). {found}"))
         errors += _shortest(failures) if not valid and failures else []
 
 
 def _not(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> None:
     if not _fails(value, raw["not"], path):
-        errors.append(invalid(path, "", f"{_quoted(path)} must not validate the schema (not)"))
+        errors.append(invalid("<nil>", "", f"{_quoted(path)} must not validate the schema (not)"))
 
 
 def _shortest(failures: list[Errors]) -> Errors:
@@ -341,25 +373,33 @@ def _check_unique(value: list[Any], node: Node, path: str, errors: Errors) -> No
 # ---- rules
 
 
-def check_rules(value: Any, old: Any, has_old: bool, node: Node, path: str, errors: Errors) -> None:
-    """Run the rules of every node, outermost first; `old` is the value before a change, where there is one."""
+def check_rules(
+    value: Any, old: Any, has_old: bool, node: Node, path: str, errors: Errors, around: tuple[Any, Any] | None = None
+) -> None:
+    """Run the rules of every node, outermost first; `old` is the value before a change, where there is one.
+
+    What a rule says of a value that is as it was is let pass, unless the rule speaks of the change itself. `around` is the nearest value
+    outside that was found again, now and before.
+    """
     if not node.has_rules or value is None:
         return
+    if has_old:
+        around = value, old
     if node.rules:
         view = cel_view(value, node)
         before = cel_view(old, node) if has_old else None
         size = _largest(value) if any(rule.loops for rule in node.rules) else 0
         for rule in node.rules:
             error = cel_rules.run_rule(rule, view, before, has_old, path, size)
-            if error is not None:
+            if error is not None and (rule.is_transition or around is None or not is_same(*around)):
                 errors.append(_with_value(error, rule, value))
     if isinstance(value, dict):
-        _check_rules_of_fields(value, old if has_old and isinstance(old, dict) else None, node, path, errors)
+        _check_rules_of_fields(value, old if has_old and isinstance(old, dict) else None, node, path, errors, around)
     elif isinstance(value, list) and node.items is not None:
         earlier = _by_key(old, node) if has_old else {}
         for index, item in enumerate(value):
             known = _map_key(item, node)
-            check_rules(item, earlier.get(known), known in earlier, node.items, f"{path}[{index}]", errors)
+            check_rules(item, earlier.get(known), known in earlier, node.items, f"{path}[{index}]", errors, around)
 
 
 def _with_value(error: FieldError, rule: cel_rules.CompiledRule, value: Any) -> FieldError:
@@ -371,7 +411,12 @@ def _with_value(error: FieldError, rule: cel_rules.CompiledRule, value: Any) -> 
 
 
 def _check_rules_of_fields(
-    value: dict[str, Any], old: dict[str, Any] | None, node: Node, path: str, errors: Errors
+    value: dict[str, Any],
+    old: dict[str, Any] | None,
+    node: Node,
+    path: str,
+    errors: Errors,
+    around: tuple[Any, Any] | None,
 ) -> None:
     for key, item in value.items():
         child = node.properties.get(key)
@@ -382,7 +427,7 @@ def _check_rules_of_fields(
         else:
             continue
         has_old = old is not None and key in old
-        check_rules(item, old[key] if has_old and old is not None else None, has_old, child, where, errors)
+        check_rules(item, old[key] if has_old and old is not None else None, has_old, child, where, errors, around)
 
 
 def _map_key(item: Any, node: Node) -> str | None:
