@@ -7,11 +7,13 @@ pushed, or a future that is resolved once. Fields and their order are those of v
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
 from hekla.app.engine.bodies import Chat, Completion, Sampling
 from hekla.app.engine.likelihoods import Likelihoods
+from hekla.app.engine.prescribed import Prescribed, prescribed
 from hekla.app.engine.stops import first_stop
 from hekla.simulation.engine.happenings import Emission, Ending, Happening, Reason
 from hekla.simulation.engine.sequence import Ask
@@ -37,9 +39,9 @@ def event(document: Any) -> bytes:
 class Choice:
     """One of the answers to a request."""
 
-    __slots__ = ("ask", "cached", "index", "likelihoods", "reason", "shown", "stop", "texts", "tokens")
+    __slots__ = ("_ends_as_call", "ask", "cached", "call", "index", "likelihoods", "reason", "shown", "stop", "texts", "tokens", "tool",)  # fmt: skip
 
-    def __init__(self, index: int, ask: Ask, body: Sampling) -> None:
+    def __init__(self, index: int, ask: Ask, body: Sampling, wanted: Prescribed | None) -> None:
         self.index = index
         self.ask = ask
         self.texts: list[str] = []
@@ -50,10 +52,16 @@ class Choice:
         self.cached = 0
         self.stop = first_stop(body, ask)
         self.likelihoods = Likelihoods(body)
+        self.tool = wanted.tool if wanted is not None else ""
+        """The tool that it calls; empty: none."""
+        self.call = f"chatcmpl-tool-{uuid4().hex[:16]}" if self.tool else ""
+        self._ends_as_call = wanted is not None and wanted.ends_as_call
 
     @property
     def why(self) -> str:
         """Why it ends."""
+        if self._ends_as_call and self.ask.ends_by_itself:
+            return "tool_calls"
         return Reason.STOP if self.ask.ends_by_itself else Reason.LENGTH
 
     @property
@@ -79,7 +87,8 @@ class Answer:
         write: Callable[[bytes], None], done: Callable[[], None], transfer: Callable[[Ask], dict[str, Any] | None],
     ) -> None:  # fmt: skip
         """`write` takes bytes; `done` is called at the end; `transfer` tells what is kept for another engine."""
-        self.choices = [Choice(index, ask, body) for index, ask in enumerate(asks)]
+        wanted = prescribed(body)
+        self.choices = [Choice(index, ask, body, wanted) for index, ask in enumerate(asks)]
         self._by_id = {choice.ask.id: choice for choice in self.choices}
         self._name, self._model, self._body = name, model, body
         self._created = int(time.time())
@@ -99,7 +108,8 @@ class Answer:
         if isinstance(happening, Emission):
             self._grow(choice, happening.written)
         elif isinstance(happening, Ending):
-            choice.reason, choice.cached = happening.reason, happening.cached_tokens
+            choice.reason = choice.why if happening.reason == Reason.STOP else happening.reason
+            choice.cached = happening.cached_tokens
             self._end()
 
     def _grow(self, choice: Choice, written: tuple[int, ...]) -> None:
@@ -153,7 +163,7 @@ class Answer:
             shows_prompt = is_first and (self._echoes or self._body.return_token_ids)
             end["prompt_token_ids"] = list(choice.ask.tokens) if shows_prompt else None
         end["token_ids"] = list(written) if self._body.return_token_ids else None
-        part: dict[str, Any] = {"delta": {"content": text}} if self._is_chat else {"text": text}
+        part: dict[str, Any] = {"delta": _said(choice, text, is_first=is_first)} if self._is_chat else {"text": text}
         one = {"index": choice.index, **part, "logprobs": choice.likelihoods.of(written), **end}
         document = {**self._head(), "choices": [one]}
         if self._counts_as_it_goes:
@@ -192,10 +202,14 @@ class Answer:
             "stop_reason": choice.stop_reason, "token_ids": ids,
         }  # fmt: skip
         if self._is_chat:
+            said: dict[str, Any] = {"content": text} if not choice.tool else {"content": ""}
             message = {
-                "role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None,
+                "role": "assistant", **said, "refusal": None, "annotations": None, "audio": None,
                 "function_call": None, "reasoning": None,
             }  # fmt: skip
+            if choice.tool:
+                called = {"name": choice.tool, "arguments": text}
+                message["tool_calls"] = [{"id": choice.call, "type": "function", "function": called}]
             return {"index": choice.index, "message": message, **end, "routed_experts": None}
         prompt = list(choice.ask.tokens) if self._body.return_token_ids else None
         end |= {"prompt_logprobs": None, "prompt_token_ids": prompt, "routed_experts": None}
@@ -210,6 +224,16 @@ class Answer:
             **_counted(prompt, output),
             "prompt_tokens_details": {"cached_tokens": cached} if cached else None, "completion_tokens_details": None,
         }  # fmt: skip
+
+
+def _said(choice: Choice, text: str, *, is_first: bool) -> dict[str, Any]:
+    """What a chunk of a chat adds: text, or a piece of a tool's arguments, the first with the tool."""
+    if not choice.tool:
+        return {"content": text}
+    if not is_first:
+        return {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}
+    function = {"name": choice.tool, "arguments": text}
+    return {"tool_calls": [{"index": 0, "id": choice.call, "type": "function", "function": function}]}
 
 
 def _counted(prompt: int, output: int) -> dict[str, Any]:

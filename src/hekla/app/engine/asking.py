@@ -6,6 +6,7 @@ import msgspec
 
 from hekla.app.engine.bodies import Completion, Sampling
 from hekla.app.engine.checking import BadBodyError, parameter
+from hekla.app.engine.prescribed import prescribed, script_of
 from hekla.app.engine.stops import first_stop
 from hekla.simulation.engine.sequence import Ask
 from hekla.simulation.engine.tokens import VOCABULARY, hash_blocks, natural_length, salt_of
@@ -27,11 +28,15 @@ class Asker:
             raise BadBodyError("The decoder prompt cannot be empty")
         for token in (token for prompt in prompts for token in prompt if token >= VOCABULARY):
             raise BadBodyError(f"Token id {token} is out of vocabulary")
-        return [self._ask(body, prompt, lora, f"{name}-{number}" if number else name, default)
+        wanted = prescribed(body)
+        script = script_of(wanted.text) if wanted is not None else ()
+        return [self._ask(body, prompt, lora, f"{name}-{number}" if number else name, default, script)
                 for number, prompt in enumerate(prompt for prompt in prompts for _ in range(body.n))]  # fmt: skip
 
-    def _ask(self, body: Sampling, prompt: list[int], lora: str, name: str, default: int | None) -> Ask:
-        length, by_itself = self._length(body, prompt, default)
+    def _ask(
+        self, body: Sampling, prompt: list[int], lora: str, name: str, default: int | None, script: tuple[int, ...]
+    ) -> Ask:
+        length, by_itself = self._length(body, prompt, default, script)
         transfer = body.kv_transfer_params or {}
         ask = Ask(
             id=name,
@@ -39,6 +44,7 @@ class Asker:
             output_tokens=length,
             hashes=tuple(hash_blocks(prompt, self._block_size, salt_of(lora, body.cache_salt or ""))),
             tokens=tuple(prompt),
+            script=script,
             lora=lora,
             ends_by_itself=by_itself,
             is_remote=bool(transfer.get("do_remote_prefill")),
@@ -47,7 +53,9 @@ class Asker:
         stop = first_stop(body, ask)
         return ask if stop is None else msgspec.structs.replace(ask, output_tokens=stop.tokens, ends_by_itself=True)
 
-    def _length(self, body: Sampling, prompt: list[int], default: int | None) -> tuple[int, bool]:
+    def _length(
+        self, body: Sampling, prompt: list[int], default: int | None, script: tuple[int, ...]
+    ) -> tuple[int, bool]:
         """How long the answer is, and whether it ends by itself."""
         longest, (name, asked) = self._max_model_len, body.limit
         if asked == 0 and isinstance(body, Completion) and body.echo:
@@ -66,6 +74,8 @@ class Asker:
         if asked is not None and body.min_tokens > asked:
             raise BadBodyError(f"min_tokens must be less than or equal to max_tokens={asked}, got {body.min_tokens}.")
         most = min(asked or default or longest, longest - len(prompt))  # what is too much is cut, as vLLM does
+        if script:  # whose grammar ends it, whatever else is wished
+            return (most, False) if len(script) > most else (len(script), True)
         natural = max(body.min_tokens, natural_length(prompt, self._mean))
         return (most, False) if body.ignore_eos or natural >= most else (natural, True)
 

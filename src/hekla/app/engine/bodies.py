@@ -72,6 +72,7 @@ class Sampling(Drawing, kw_only=True):
     cache_salt: str | None = None
     request_id: str | None = None
     kv_transfer_params: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
 
     @property
     def stops(self) -> list[str]:

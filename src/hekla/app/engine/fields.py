@@ -69,7 +69,7 @@ _PENALTIES_AND_LENGTHS: dict[str, Check] = {
     "stop_token_ids": a_list(whole), "include_stop_str_in_output": flag, "ignore_eos": flag, "min_tokens": whole,
     "skip_special_tokens": flag, "truncate_prompt_tokens": whole, "prompt_logprobs": whole,
     "allowed_token_ids": a_list(whole), "bad_words": a_list(text), "priority": whole, "request_id": text, "cache_salt": text,
-    "kv_transfer_params": mapping, "return_token_ids": flag,
+    "kv_transfer_params": mapping, "structured_outputs": mapping, "return_token_ids": flag,
 }  # fmt: skip
 
 CHAT = a_model(

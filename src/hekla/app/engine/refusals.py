@@ -66,12 +66,13 @@ def _refuse_choice(body: Chat) -> None:
             said = f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or "required" are supported.'
             raise parameter(said, "tool_choice")
         return
-    if _name_of(choice) not in [_name_of(tool) for tool in body.tools]:
+    if name_of(choice) not in [name_of(tool) for tool in body.tools]:
         said = "The tool specified in `tool_choice` does not match any of the specified `tools`"
         raise parameter(said, "tool_choice")
 
 
-def _name_of(tool: Any) -> str:
+def name_of(tool: Any) -> str:
+    """The name of a tool, or of a choice of one; empty of what has none."""
     function = tool.get("function") if isinstance(tool, dict) else None
     return str(function.get("name", "")) if isinstance(function, dict) else ""
 

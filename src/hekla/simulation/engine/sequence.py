@@ -20,6 +20,9 @@ class Ask(Struct, frozen=True):
     tokens: tuple[int, ...] = ()
     """The prompt, where block events are to carry it."""
 
+    script: tuple[int, ...] = ()
+    """The answer, where the request prescribes it."""
+
     lora: str = ""
     ends_by_itself: bool = False
     """Whether the answer ends with a stop token, and not by its limit."""

@@ -76,6 +76,8 @@ class Scribe:
 
     def token(self, ask: Ask, number: int) -> int:
         """The answer's token of that number."""
+        if number < len(ask.script):
+            return ask.script[number]
         word = WORDS[_mixed(ask.prompt_tokens, *ask.tokens[-2:], number) % len(WORDS)]
         return int.from_bytes(word)
 
