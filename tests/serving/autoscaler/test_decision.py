@@ -12,6 +12,7 @@ from hekla.api.kthena import AutoscalingPolicy, ModelServing
 from hekla.api.meta import Document
 from hekla.api.volcano import PodGroup
 from hekla.serving.autoscaler.algorithms.histogram import histogram_of
+from hekla.serving.autoscaler.collector import first_sample
 from hekla.serving.autoscaler.decision import (
     AWAKE_S,
     HISTORY,
@@ -553,3 +554,18 @@ def test_of_two_policies_for_the_same_replicas_the_younger_does_nothing() -> Non
     assert rival_of(late, [old, idle, late]) == "", "the policy before it does nothing itself"
     taken = Decision(outcomes=[], histories={}, rival=rival_of(young, everyone))
     assert ready_of(taken)[:2] == ("False", "TargetTaken")
+
+
+@pytest.mark.parametrize("load", [float("-inf"), -1e308, float("nan")])
+def test_less_than_nothing_asks_for_the_least(load: float) -> None:
+    assert replicas(decide(homogeneous(), {"llama": seen(3, load, load)}, NOW)) == [1]
+
+
+def test_numbers_without_end_are_as_if_they_were_not_there() -> None:
+    """An engine that divides by zero; of a rise and a fall without end the sum is no number, which asked for nothing."""
+    page = 'load{a="1"} +Inf\nload{a="2"} -Inf\nload{a="3"} 4\nother +Inf\n'
+    assert read(page, ["load", "other"]).values == {"load": 4.0}
+    for text in ("NaN", "+Inf", "-Inf", "1e999"):
+        body = f'{{"data":{{"resultType":"scalar","result":[0,"{text}"]}}}}'.encode()
+        with pytest.raises(ValueError, match="not a number"):
+            first_sample(body)

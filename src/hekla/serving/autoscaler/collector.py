@@ -4,6 +4,7 @@ Earlier looks at histograms are kept for five minutes; `measuring.py` says what 
 """
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
@@ -149,6 +150,6 @@ def first_sample(body: bytes) -> float:
     result = data["result"]
     sample = result if data["resultType"] == "scalar" else result[0]["value"]
     value = float(sample[1])
-    if value != value:
+    if not math.isfinite(value):
         raise ValueError("it is not a number")
     return value

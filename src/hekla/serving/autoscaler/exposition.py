@@ -1,5 +1,6 @@
 """Reads the few metrics that are asked for from Prometheus' text format. What cannot be read is left out, never guessed."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +52,9 @@ def _samples(text: str, names: Sequence[str]) -> Iterator[tuple[str, str, float]
         if match is None or match[1] not in wanted:
             continue
         value = _number(match[3])
-        if value is not None:
+        if value is not None and math.isfinite(
+            value
+        ):  # +Inf and -Inf added up to NaN, by which a model was scaled down
             yield match[1], match[2] or "", value
 
 

@@ -144,7 +144,7 @@ def _over(value: float, target: float) -> float:
 
 
 def _ceil(value: float) -> int:
-    if math.isnan(value):
+    if not value > 0:  # NaN, and less than nothing without end, too
         return 0
     return max(0, math.ceil(value * (1 - NOISE))) if value < MOST else MOST
 
