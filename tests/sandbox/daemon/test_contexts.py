@@ -235,6 +235,37 @@ def test_half_a_character_waits_for_its_other_half():
     asyncio.run(story())
 
 
+def test_between_cells_what_programs_print_is_read_now_and_then():
+    """One that printed without end had the daemon read all the time: a fifth of a processor for each."""
+
+    async def story():
+        own, its = socket.socketpair()
+        output, written = os.pipe()
+        os.set_blocking(output, False)
+        process = Process(0, own, output)
+
+        async def until(printed):
+            async with asyncio.timeout(60):
+                while process._printed != printed:
+                    await asyncio.sleep(0)
+
+        process._gather_on()
+        for printed in (b"a", b"ab"):
+            os.write(written, printed[-1:])
+            await until(printed)
+            assert not process._is_gathering
+        process.keeps_all = True
+        process._gather_on()
+        os.write(written, b"c")
+        await until(b"abc")
+        assert process._is_gathering
+        process.close()
+        its.close()
+        os.close(written)
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("is_gone", [False, True], ids=["the cell ends", "the interpreter ends"])
 def test_a_cell_ends_beside_a_program_of_an_earlier_cell_that_goes_on_printing(is_gone):
     """`subprocess.Popen(["yes"])` in one cell: the next one sent 200 MB before its end."""

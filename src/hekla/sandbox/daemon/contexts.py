@@ -39,6 +39,8 @@ PIECE = 1 << 20
 READS_AT_ONCE = 16
 MOST_PRINTED, LATEST_PRINTED = 1 << 20, 64 * 1024
 """Bytes of what programs of a cell print that wait for its client, and of what they print while no cell runs."""
+BETWEEN_CELLS_S = 0.05
+"""Between two looks at what programs print while no cell runs: a pipe holds 64 KiB, so 1.3 MB a second at the least."""
 PRINTED = {"stdout": b'{"type": "stdout"', "stderr": b'{"type": "stderr"'}
 """How messages begin that are put together with those before them."""
 LONGEST_JOINED = 64 * 1024
@@ -205,11 +207,17 @@ class Process:
             asyncio.get_running_loop().remove_reader(self._output)
 
     def _gather(self) -> None:
-        """Take what its programs have printed; runs between cells, too, or what they left running would stand still."""
+        """Take what its programs have printed; runs between cells, too, or what they left running would stand still.
+
+        Between cells now and then: one that prints without end had the daemon read all the time.
+        """
         if len(self._printed) >= MOST_PRINTED:
             self._gather_no_more()  # until somebody was told
         else:
             self._read_printed()
+            if not self.keeps_all and self._is_gathering:
+                self._gather_no_more()
+                asyncio.get_running_loop().call_later(BETWEEN_CELLS_S, self._gather_on)
         self._wake()
 
     def _read_printed(self) -> None:

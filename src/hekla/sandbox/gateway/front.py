@@ -22,6 +22,7 @@ from hekla.sandbox.gateway.metrics import GatewayMetrics
 from hekla.sandbox.gateway.minting import Mint
 from hekla.sandbox.gateway.relay import Errand, Passage
 from hekla.sandbox.gateway.strangers import Strangers
+from hekla.sandbox.gateway.unsaid import unsaid
 from hekla.sandbox.gateway.visitors import Taker, Visitor
 from hekla.sandbox.link import SandboxLink
 from hekla.sandbox.sessions.desk import Desk
@@ -176,7 +177,7 @@ class House:
         access.info(
             "request",
             method=head.method.decode(),
-            path=path[:256],
+            path=unsaid(path[:256]),
             status=status,
             took_ms=round(took_s * 1000, 2),
             **more,
@@ -329,7 +330,9 @@ def _nowhere(session: str) -> RefusedError:
 
 def _why(refusal: RefusedError | None) -> dict[str, str]:
     """What the log says of a refusal; a dialect's own words for its client may be fewer."""
-    return {} if refusal is None else {"reason": refusal.reason, "sentence": refusal.sentence[:LONGEST_SENTENCE]}
+    return (
+        {} if refusal is None else {"reason": refusal.reason, "sentence": unsaid(refusal.sentence[:LONGEST_SENTENCE])}
+    )
 
 
 def too_many_misses() -> RefusedError:
