@@ -14,8 +14,9 @@ from cryptography.x509.oid import NameOID
 
 from hekla.api.agents.egress import rules_of
 from hekla.api.agents.node_contract import SecretHeader
-from hekla.node.egress.broker import EgressBroker, SecretAwayError
+from hekla.node.egress.broker import DECISIONS_AT_ONCE, DECISIONS_PER_S, EgressBroker, SecretAwayError
 from hekla.node.egress.rules import ALLOWED, judge_address
+from hekla.testing import virtual_time
 
 PATIENCE_S = 30.0
 
@@ -173,6 +174,12 @@ def test_a_connection_is_cut_when_the_rules_no_longer_allow_it():
         b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n",
         b"GET https://api.test/ HTTP/1.1\r\n\r\n",
         b"GET http://user:pw@api.test/ HTTP/1.1\r\n\r\n",
+        b"GET http://:pw@api.test/ HTTP/1.1\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\nHost:other.test\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\r\nA: b\nHost: other.test\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\r\nA: b\rHost: other.test\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\r\nA: \x00\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.9\r\n\r\n",
         b"POST http://api.test/ HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nx",
         b"POST http://api.test/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
         b"POST http://api.test/ HTTP/1.1\r\nContent-Length : 1\r\n\r\nx",
@@ -282,3 +289,25 @@ def test_a_secret_that_is_not_there_is_an_error_and_never_silently_left_out(tmp_
 
     asyncio.run(story())
     assert not any(seen)
+
+
+def test_who_asks_without_end_waits_and_each_decision_is_still_a_line():
+    """The audit log has no bound: a loop of refused requests filled the host's disk."""
+
+    async def story():
+        broker = EgressBroker("box", rules_of("api.test"))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(DECISIONS_AT_ONCE):
+            await broker._turn()
+        assert loop.time() == began
+        for _ in range(10 * int(DECISIONS_PER_S)):
+            await broker._turn()
+        assert loop.time() - began == pytest.approx(10.0)
+        await asyncio.sleep(5.0)
+        rested = loop.time()
+        for _ in range(5 * int(DECISIONS_PER_S)):
+            await broker._turn()
+        assert loop.time() == pytest.approx(rested)
+
+    virtual_time.run(story())

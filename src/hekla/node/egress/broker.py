@@ -6,6 +6,7 @@ Bounds: connections at a time, the head's length, time to connect, time without 
 
 import asyncio
 import contextlib
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,6 +30,9 @@ HEAD_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 10.0
 IDLE_S = 300.0
 PIECE = 64 * 1024
+DECISIONS_AT_ONCE, DECISIONS_PER_S = 1000, 20.0
+"""Each is a line of the log, so one that asks without end waits: 0.5 GB a day at the most."""
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 DROPPED = frozenset((b"proxy-connection", b"proxy-authorization", b"connection", b"keep-alive", b"te", b"upgrade"))
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -93,6 +97,8 @@ class EgressBroker:
         self._secret_of, self._resolve, self._judge_address, self._tls = secret_of, resolver, address_verdict, tls
         self.traffic = Traffic()
         self._tasks: dict[asyncio.Task[None], tuple[str, int]] = {}
+        self._next_at = float("-inf")
+        """When the next decision would be due, if they came at their steady pace: by so much a burst is ahead."""
         self._server: asyncio.Server | None = None
 
     async def serve(self, listening: socket.socket) -> None:
@@ -136,6 +142,7 @@ class EgressBroker:
         try:
             async with asyncio.timeout(HEAD_TIMEOUT_S):
                 asked = _read_head(await reader.readuntil(b"\r\n\r\n"))
+            await self._turn()
             self._tasks[task] = (asked.host, asked.port)
             self._check(asked)
             secrets = () if asked.is_tunnel else header_for(self._secrets, asked.host)
@@ -159,6 +166,12 @@ class EgressBroker:
             self._refuse(writer, refusal)
         finally:
             inner_writer.close()
+
+    async def _turn(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._next_at = max(self._next_at, now - DECISIONS_AT_ONCE / DECISIONS_PER_S) + 1 / DECISIONS_PER_S
+        if self._next_at > now:
+            await asyncio.sleep(self._next_at - now)
 
     def _check(self, asked: _Asked) -> None:
         verdict = judge(self._rules, asked.host, asked.port)
@@ -293,8 +306,16 @@ def _phrase(sentence: str) -> bytes:
 def _read_head(head: bytes) -> _Asked:
     """The first request of a connection; a plain one is told to close, so that every request is judged by itself."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    if any(
+        _CONTROLS.search(line) for line in (first, *lines)
+    ):  # a server that takes LF for an end reads headers that nobody judged
+        raise RefusedError(400, Verdict("bad-request", "a line of the request's head has a control character in it"))
     words = first.decode("latin-1").split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1.") or any(not line or line[:1] in b" \t" for line in lines):
+    if (
+        len(words) != 3
+        or words[2] not in ("HTTP/1.0", "HTTP/1.1")
+        or any(not line or line[:1] in b" \t" for line in lines)
+    ):
         raise RefusedError(400, Verdict("bad-request", "this is no request to a proxy"))
     method, target, version = words
     if method == "CONNECT":
@@ -308,7 +329,7 @@ def _read_head(head: bytes) -> _Asked:
         port_number = parts.port or HTTP
     except ValueError:
         raise RefusedError(400, Verdict("bad-request", "the URL makes no sense")) from None
-    if parts.scheme != "http" or not parts.hostname or parts.username:
+    if parts.scheme != "http" or not parts.hostname or "@" in parts.netloc:
         raise RefusedError(400, Verdict("bad-request", "a proxy takes http://host/path; https goes through CONNECT"))
     names = [line.partition(b":")[0] for line in lines]
     lengths = [name.lower() for name in names if name.lower() in (b"content-length", b"transfer-encoding")]

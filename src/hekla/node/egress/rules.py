@@ -6,7 +6,7 @@ name again: a name that points inward, now or a moment later, leads nowhere.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_network
 
 from hekla.api.agents.egress import Rule, canonical
 from hekla.api.agents.names import EGRESS
@@ -16,6 +16,9 @@ Address = IPv4Address | IPv6Address
 
 _TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("2002::/16"), IPv6Network("2001::/32"))
 """NAT64, 6to4 and Teredo: an IPv4 address in other clothes."""
+_NOBODYS = tuple(map(ip_network, ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")))
+"""What Python takes for a part of the Internet, and is none: Azure's WireServer, which tells a machine of its own; addresses of protocols, with
+Oracle's old metadata; relays of 6to4; sites as they were before fc00::/7; examples."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def judge_address(address: Address) -> Verdict:
         return judge_address(inner)
     is_ours = (
         address.is_private or address.is_loopback or address.is_link_local or address.is_multicast or address.is_reserved
-        or address.is_unspecified or not address.is_global
+        or address.is_unspecified or not address.is_global or any(address in network for network in _NOBODYS)
     )  # fmt: skip
     if is_ours:
         return Verdict(
