@@ -1,5 +1,6 @@
 """Files below a root: every verb works, and none of them ever reaches outside, whatever links and races are there."""
 
+import asyncio
 import os
 import subprocess
 import threading
@@ -8,6 +9,7 @@ import pytest
 
 from hekla.sandbox.daemon import tree as trees
 from hekla.sandbox.daemon.tree import Tree, TreeError
+from hekla.sandbox.daemon.watching import Watch
 
 
 @pytest.fixture
@@ -206,6 +208,44 @@ def test_a_directory_too_large_to_list_says_so(place, monkeypatch):
         tree.write(f"/{number}", b"")
     with pytest.raises(TreeError, match="more than 3 files"):
         tree.entries("/")
+
+
+def test_others_have_their_turn_while_a_large_tree_is_listed_and_one_who_leaves_keeps_nothing_open(place, monkeypatch):
+    """Of / ten levels deep, one call kept the daemon from everybody for 40 s."""
+    tree, _, _ = place
+    monkeypatch.setattr(trees, "LISTED_AT_ONCE", 10)
+    for number in range(60):
+        tree.write(f"/{number % 6}/{number}", b"")
+
+    async def story():
+        turns = 0
+        listing = asyncio.ensure_future(tree.listed("/", depth=3))
+        while not listing.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert [one.path for one in listing.result()] == [one.path for one in tree.entries("/", depth=3)]
+        assert turns >= 6
+        before = len(os.listdir("/proc/self/fd"))
+        left = asyncio.ensure_future(tree.listed("/", depth=3))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    asyncio.run(story())
+
+
+def test_a_deep_tree_is_watched_as_far_as_its_paths_go(deep_place):
+    """Each directory called for the next: a thousand of them were too many calls, and nothing was watched."""
+    tree, root = deep_place[0], deep_place[1]
+    tree.write("/".join("x" * 1500) + "/f", b"deep")
+
+    async def story():
+        watch = Watch(str(root), recursive=True)
+        assert len(watch._paths) > 1200
+        watch.close()
+
+    asyncio.run(story())
 
 
 def test_no_descriptor_stays_open(place):

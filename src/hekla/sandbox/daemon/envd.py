@@ -183,7 +183,8 @@ class Envd:
 
     async def _list_dir(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
         depth = whole_number(asked, "depth", 1, _MOST_32) or 1
-        return {"entries": [_entry(one) for one in self._tree.entries(self._path(request, asked.get("path")), depth)]}
+        found = await self._tree.listed(self._path(request, asked.get("path")), depth)
+        return {"entries": [_entry(one) for one in found]}
 
     async def _remove(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -38,7 +38,7 @@ class Legacy:
             elif request.method == "GET" and verb == "download":
                 await self._download(path, answer)
             elif request.method == "GET" and verb == "list":
-                await answer.json(200, [_listed(one) for one in self._tree.entries(path or "/")])
+                await answer.json(200, [_listed(one) for one in await self._tree.listed(path or "/")])
             elif request.method == "GET" and verb == "exists":
                 await answer.json(200, {"path": path, "exists": self._exists(path)})
             elif request.method == "DELETE" and verb == "delete":

@@ -58,7 +58,7 @@ class Picod:
             elif path == "/api/files" and method == "POST":
                 await answer.json(200, await self._upload(request))
             elif path == "/api/files" and method == "GET":
-                entries = self._tree.entries(request.query.get("path") or "/")
+                entries = await self._tree.listed(request.query.get("path") or "/")
                 await answer.json(200, {"files": [_listed(one) for one in entries]})
             elif path.startswith("/api/files/") and method == "GET":
                 await self._download(path[len("/api/files/") :], answer)

@@ -79,21 +79,32 @@ class Watch:
             self._descriptor = -1
 
     def _add(self, path: str) -> None:
-        if len(self._paths) >= MOST_DIRECTORIES:
-            return
+        """A directory and, where that is asked for, those below it, the nearest first. Raises OSError where itself is not to be watched."""
+        waiting = deque((path,))
+        while waiting and len(self._paths) < MOST_DIRECTORIES:
+            waiting.extend(self._added(waiting.popleft()))
+
+    def _added(self, path: str) -> list[str]:
+        """Watch one; the directories in it that are to be watched, too."""
         full = os.path.join(self._root, path)
         watched = self._libc.inotify_add_watch(self._descriptor, os.fsencode(full), _WATCHED)
         if watched < 0:
             error = ctypes.get_errno()
             if path:  # it has gone again
-                return
+                return []
             raise OSError(error, os.strerror(error), full)
         self._paths[watched] = path
-        for entry in os.scandir(full):
-            if len(self._names) < MOST_NAMES:
-                self._names.add(os.path.join(path, entry.name))
-            if self._recursive and entry.is_dir(follow_symlinks=False):
-                self._add(os.path.join(path, entry.name))
+        below = []
+        try:
+            for entry in os.scandir(full):
+                if len(self._names) < MOST_NAMES:
+                    self._names.add(os.path.join(path, entry.name))
+                if self._recursive and entry.is_dir(follow_symlinks=False):
+                    below.append(os.path.join(path, entry.name))
+        except OSError:
+            if not path:
+                raise
+        return below
 
     def _read(self) -> None:
         try:
