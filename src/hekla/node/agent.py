@@ -628,7 +628,7 @@ class NodeAgent:
         if isinstance(runtime, ProcessRuntime):
             isolation = runtime.isolation
             return Standing(
-                rung=isolation.rung.name, isolation=isolation.sentence, limits=runtime.cgroups.describe(),
+                rung=isolation.rung.name, isolation=isolation.sentence, limits=f"{runtime.cgroups.describe()}; {runtime.process_bound.describe()}",
                 sandboxes=tuple(self.sandbox_runtimes.values()),
             )  # fmt: skip
         return Standing(

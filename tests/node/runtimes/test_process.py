@@ -12,7 +12,16 @@ import pytest
 import structlog
 
 from hekla.api.volumes import VolumeMount
-from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits, LogOptions, Mount, StartError, confine
+from hekla.node.runtimes import (
+    ContainerKey,
+    ContainerSpec,
+    Limits,
+    LogOptions,
+    Mount,
+    StartError,
+    confine,
+    process_bound,
+)
 from hekla.node.runtimes.cgroups import NoCgroups
 from hekla.node.runtimes.isolation import LADDER, PROCESS_GROUP, Rung
 from hekla.node.runtimes.process import ProcessRuntime
@@ -23,6 +32,7 @@ from hekla.node.shim.landlock import MAX_SIBLINGS
 from hekla.node.volumes import mounts_of
 from hekla.testing.conformance.runtimes import Bench, eventually, output_of, processes_with
 
+PID_MAX = Path("/proc/sys/kernel/pid_max")
 RUNGS = [rung for rung in LADDER if os.geteuid() == 0 or rung.name != "namespaces"]
 
 NODE = """
@@ -30,6 +40,7 @@ import asyncio, sys
 from pathlib import Path
 from hekla.node.runtimes import ContainerKey, ContainerSpec
 from hekla.node.runtimes.isolation import LADDER
+from hekla.node.runtimes import process_bound
 from hekla.node.runtimes.process import ProcessRuntime
 
 async def main():
@@ -226,6 +237,78 @@ def test_without_control_groups_memory_is_limited_by_rlimit(tmp_path):
         assert "MemoryError" in log
 
     live(tmp_path, story)
+
+
+BOMB = """
+import os, time
+count = 0
+while count < 200:
+    try:
+        if os.fork() == 0:
+            time.sleep(1000)
+    except OSError as problem:
+        print(count, problem.strerror, flush=True)
+        break
+    count += 1
+"""
+
+
+def test_a_fork_bomb_leaves_the_machine_its_process_ids(tmp_path):
+    async def story(runtime, bench):
+        group = runtime.process_bound.group
+        if group is None:
+            pytest.skip(runtime.process_bound.describe())
+        assert int((group / "pids.max").read_text()) == runtime.process_bound.most < int(PID_MAX.read_text())
+        (group / "pids.max").write_text("60")
+        key = ContainerKey("u1", "main", 0)
+        end, log = await bench.run(ContainerSpec(key=key, argv=("python3", "-c", BOMB)))
+        count, said = log.split(" ", 1)
+        assert (end.code, said) == (0, "Resource temporarily unavailable\n")
+        assert 20 < int(count) < 60
+        assert subprocess.run(["true"], check=True).returncode == 0  # we are not held by it
+        end, _ = await bench.run(bench.spec("after", "exit 3"))  # all of the bomb has gone with its container
+        assert end.code == 3
+
+    live(tmp_path, story)
+
+
+def test_without_a_group_for_them_an_ordinary_users_processes_are_bounded_by_rlimit(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_bound, "MOUNT", tmp_path / "absent")
+    bound = process_bound.find_bound("x")
+    assert (bound.group, bound.rlimit) == (None, 0)
+    assert bound.describe() == "the number of processes is not bounded (No such file or directory)"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(process_bound.resource, "getrlimit", lambda _: (400, 400))
+    bound = process_bound.find_bound("x")
+    assert bound.rlimit == 300
+    assert bound.describe().startswith("all pods together have at most 300 processes, by rlimit (no control group: ")
+
+
+def test_a_group_that_takes_no_spawner_is_no_bound(tmp_path):
+    bound = process_bound.ProcessBound(tmp_path / "absent", 7)
+    bound.take(1)
+    assert (bound.group, bound.why) == (None, "No such file or directory")
+
+
+def test_groups_of_nodes_that_never_came_back_go_once_they_are_old_and_empty(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_bound, "MOUNT", tmp_path)
+    own, old, young, other = (f"hekla-{letter * 12}" for letter in "abcd")
+    for name in (own, old, young, other, "hekla-sandboxes-0123456789ab", "somebody"):
+        (tmp_path / "pids" / name).mkdir(parents=True)
+        if name != young:
+            os.utime(tmp_path / "pids" / name, (1, 1))
+    (tmp_path / "pids" / other / "busy").touch()
+    os.utime(tmp_path / "pids" / other, (1, 1))
+    process_bound.find_bound(own)
+    left = {each.name for each in (tmp_path / "pids").iterdir()}
+    assert left == {own, young, other, "hekla-sandboxes-0123456789ab", "somebody"}
+
+
+def test_in_version_2_the_spawner_has_a_leaf_of_its_own(tmp_path):
+    bound = process_bound.find_bound("x", tmp_path)
+    bound.take(4711)
+    assert (tmp_path / "spawner" / "cgroup.procs").read_text() == "4711"
+    assert int((tmp_path / "pids.max").read_text()) == bound.most
 
 
 def test_the_nodes_own_directory_cannot_be_seen(tmp_path):
@@ -560,6 +643,7 @@ FORBIDDEN = """
 import asyncio, sys
 from pathlib import Path
 from hekla.node.runtimes import ContainerKey, ContainerSpec, LogOptions
+from hekla.node.runtimes import process_bound
 from hekla.node.runtimes.process import ProcessRuntime
 from hekla.node.shim import linux, seccomp
 

@@ -140,6 +140,8 @@ def _find_v2(name: str) -> CgroupTree:
         try:
             _write(parent / "cgroup.subtree_control", "+memory +cpu")
             group = parent / name
+            with contextlib.suppress(OSError):  # some hosts delegate memory and cpu alone
+                _write(parent / "cgroup.subtree_control", "+pids")
             group.mkdir(exist_ok=True)
             _write(group / "cgroup.subtree_control", "+memory +cpu")
             return CgroupV2(group)

@@ -56,6 +56,8 @@ class Confiner:
     hidden: Sequence[Path]
     marker: str
     has_memory_groups: bool
+    most_processes: int = 0
+    """Of the user's, where no control group bounds them; 0: no bound."""
 
     def order_for(
         self, container: ContainerSpec, directory: Path, logs: Path, groups: Sequence[Path]
@@ -205,6 +207,8 @@ class Confiner:
 
     def _rlimits(self, container: ContainerSpec) -> dict[str, int]:
         limits = {"RLIMIT_CORE": 0}
+        if self.most_processes and not container.is_privileged:
+            limits["RLIMIT_NPROC"] = self.most_processes
         if container.limits.memory_bytes and not self.has_memory_groups:
             limits["RLIMIT_DATA"] = container.limits.memory_bytes
         return limits

@@ -37,10 +37,11 @@ from hekla.node.runtimes import (
     attempt_notes,
 )
 from hekla.node.runtimes.attempt_notes import Note
-from hekla.node.runtimes.cgroups import CgroupTree, NoCgroups, find_cgroups
+from hekla.node.runtimes.cgroups import CgroupTree, CgroupV2, NoCgroups, find_cgroups
 from hekla.node.runtimes.confine import Confiner, rewrite
 from hekla.node.runtimes.isolation import PROBE_TIMEOUT_S, PROCESS_GROUP, Isolation, Rung, candidates, filters
 from hekla.node.runtimes.logs import last_text, read_log
+from hekla.node.runtimes.process_bound import ProcessBound, find_bound
 from hekla.node.runtimes.process_exec import AttachedStreams, ProcessExec
 from hekla.node.runtimes.spawner_link import Left, Report, SpawnerGoneError, SpawnerLink
 from hekla.node.runtimes.spawners import Spawners
@@ -114,6 +115,9 @@ class ProcessRuntime:
         self._confiner: Confiner | None = None
         self.isolation = Isolation(rung=PROCESS_GROUP, has_landlock=False, has_seccomp=False)
         self.cgroups: CgroupTree = NoCgroups("not opened yet")
+        self.process_bound = ProcessBound(None, 0, "not opened yet")
+        self._bounded = 0
+        """The spawner that was told to be held by it."""
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -133,11 +137,20 @@ class ProcessRuntime:
         for attempt in self._attempts.values():
             if attempt.gone.done():
                 self.cgroups.remove(attempt.groups)
-        self._spawners.open()
+        group = self.cgroups.parent if isinstance(self.cgroups, CgroupV2) else None
+        self.process_bound = await loop.run_in_executor(None, find_bound, f"hekla-{self._digest}", group)
+        self._spawner()
         await loop.run_in_executor(None, self._warn_of_crowds)
         self.isolation = await self._find_isolation()
         self._confiner = self._confiner_for(self.isolation)
         self._on_exit = on_exit
+
+    def _spawner(self) -> SpawnerLink:
+        link = self._spawners.open()
+        if link.pid != self._bounded:
+            self._bounded = link.pid
+            self.process_bound.take(link.pid)
+        return link
 
     def _warn_of_crowds(self) -> None:
         """With more entries the mounts of one container would be too many."""
@@ -251,6 +264,7 @@ class ProcessRuntime:
             self._lose_all(link)
         for attempt in self._attempts.values():
             self.cgroups.remove(attempt.groups)
+        self.process_bound.close()
         self.cgroups.close()
         _remove_tree(Path(tempfile.gettempdir()) / f"hekla-{self._digest}")
 
@@ -300,7 +314,7 @@ class ProcessRuntime:
     async def _launch(self, container: ContainerSpec) -> None:
         assert self._confiner is not None, "a runtime is opened before it starts anything"
         key = container.key
-        link = self._spawners.open()  # where the last one was killed, and its containers with it, another
+        link = self._spawner()  # where the last one was killed, and its containers with it, another
         attempt = self._attempts[key] = self._new_attempt(container, link)
         directory = attempt.directory
         attempt.has_terminals = self.isolation.rung.has_mounts and not container.is_privileged
@@ -403,6 +417,7 @@ class ProcessRuntime:
             hidden=(self._state, *self._hidden),
             marker=self._digest,
             has_memory_groups=not isinstance(self.cgroups, NoCgroups),
+            most_processes=self.process_bound.rlimit,
         )
 
     async def _find_isolation(self) -> Isolation:
