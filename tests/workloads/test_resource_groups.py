@@ -14,7 +14,6 @@ from hekla.testing.admission import Objects, admit, api_object, refusal
 from hekla.workloads.admission import ADMISSION_RULES, RESOURCE_GROUPS_CHECK, complete_pods, rules_of
 from hekla.workloads.admission_resource_groups import (
     CONFIG_MAP,
-    DEFAULT_TEXT,
     HOME,
     KEY,
     JoinResourceGroup,
@@ -213,7 +212,3 @@ def test_any_text_is_read_or_refused_with_a_sentence(found: Any) -> None:
     with contextlib.suppress(ResourceGroupError):
         parse(text)
     assert joined(pod("annotation"), text)["containers"], "the pod is made in any case"
-
-
-def test_the_text_that_is_installed_is_empty() -> None:
-    assert parse(DEFAULT_TEXT) == ()

@@ -32,7 +32,6 @@ HOME = "volcano-system"
 """The ConfigMap's namespace on the embedded platform; on a cluster it is that of the webhooks."""
 
 RESOURCE_GROUP = "volcano.sh/resource-group"
-DEFAULT_TEXT = "resourceGroups: []\n"
 _FIELDS = ("resourceGroup", "object", "schedulerName", "tolerations", "labels", "affinity")
 _EXPECTED = "expected `resourceGroups:` and a list of groups below it"
 

@@ -178,6 +178,11 @@ def test_an_upgrade_can_leave_the_schedulers_configuration_as_it_is():
     assert set(names) - set(left) == {"volcano-scheduler-configmap"}
 
 
+def test_resource_groups_of_volcano_and_of_an_earlier_release_stay_as_they_are():
+    """Moving from Volcano, and every upgrade, put `resourceGroups: []` in the place of what the administrator had written there."""
+    assert "volcano-admission-configmap" not in [one["metadata"]["name"] for one in of_kind(documents(), "ConfigMap")]
+
+
 def test_webhooks_are_registered_as_the_peers_charts_do_unless_more_is_asked_for():
     def paths(**options):
         found = documents(**options)

@@ -38,7 +38,6 @@ from hekla.app.standalone.settings import (
 from hekla.app.standalone.user_manifests import user_roles
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.reload import CONFIG_MAP, KEY
-from hekla.workloads import admission_resource_groups as resource_groups
 
 METRICS_PORT, WEBHOOK_PORT, ANSWERS_PORT = 8080, 8443, 8444
 ROUTER_PORT, ROUTER_METRICS_PORT = 8080, 9090
@@ -216,9 +215,6 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
     if name == WEBHOOKS:
         metadata = {**_metadata(installation, name), "name": SECRET}
         yield {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
-        metadata = {**metadata, "name": resource_groups.CONFIG_MAP}
-        data = {resource_groups.KEY: resource_groups.DEFAULT_TEXT}
-        yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     if name == AGENTS:
         yield agents_manifests.claim(_metadata(installation, name))
         yield agents_manifests.idle_class(labels_of(name))
