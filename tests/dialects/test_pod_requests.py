@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from hekla.api.pods import PodSpec
-from hekla.dialects.pod_requests import pod_request
+from hekla.dialects.pod_requests import pod_request, pod_unasked
 
 
 def request_of(**spec: object) -> dict[str, int]:
@@ -34,6 +34,24 @@ def test_overhead_is_added_and_what_the_pod_declares_replaces_the_sum() -> None:
     assert request_of(containers=[container("1")], overhead={"cpu": "250m"}) == {"cpu": 1250}
     declared = {"requests": {"cpu": "4"}}
     assert request_of(containers=[container("1", "1Gi")], resources=declared) == {"cpu": 4000, "memory": 1 << 30}
+
+
+@pytest.mark.parametrize(
+    ("spec", "counted"),
+    [
+        ({"containers": [container("1", "1Gi")]}, {}),
+        ({"containers": [container(), container()]}, {"cpu": 200, "memory": 400 << 20}),
+        ({"containers": [container("1")]}, {"memory": 200 << 20}),
+        ({"containers": [container("0", "0")]}, {}),
+        ({"containers": [container("1", "1Gi")], "initContainers": [container()]}, {}),
+        ({"containers": [container()], "initContainers": [container("2", "4Gi")]}, {}),
+        ({"containers": [container()], "initContainers": [container(restartPolicy="Always")]}, {"cpu": 200, "memory": 400 << 20}),
+        ({"containers": [container()], "resources": {"requests": {"cpu": "1"}}}, {"memory": 200 << 20}),
+        ({"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "1"}}}]}, {"memory": 200 << 20}),
+    ],
+)  # fmt: skip
+def test_containers_that_say_nothing_are_counted_as_usual_ones(spec: object, counted: dict[str, int]) -> None:
+    assert dict(pod_unasked(msgspec.convert(spec, PodSpec))) == counted
 
 
 def test_a_limit_stands_for_a_missing_request() -> None:

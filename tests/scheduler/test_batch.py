@@ -250,7 +250,10 @@ def test_a_scheduler_that_starts_late_finds_everything_in_its_place() -> None:
                 second = BatchScheduler(informers, SchedulerSettings(scheduler_names=EMBEDDED_SCHEDULER_NAMES))
                 running = asyncio.create_task(second.run())
                 await second.idle()
-                assert (second.cluster.nodes.used == scheduler.cluster.nodes.used).all()
+                late, early = second.cluster.nodes, scheduler.cluster.nodes
+                assert late.resources.keys() == early.resources.keys()
+                for name in late.resources:
+                    assert (late.used[late.resources[name]] == early.used[early.resources[name]]).all(), name
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
 

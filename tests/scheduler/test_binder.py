@@ -14,7 +14,7 @@ from hekla.dialects.feed import ClusterFeed
 from hekla.kube.errors import ApiError, ConflictError, NotFoundError, TransportError
 from hekla.kube.events import SilentRecorder
 from hekla.placement.cluster import Cluster
-from hekla.placement.columns import NodeSpec
+from hekla.placement.columns import CPU, NodeSpec
 from hekla.placement.model import Task, TaskStatus
 from hekla.placement.policy import Policy
 from hekla.placement.queue import Queue
@@ -126,7 +126,7 @@ def test_a_mistake_of_ours_with_one_pod_gives_its_room_back_and_the_others_are_b
     def check(feed: ClusterFeed, binder: Binder, _: Server) -> None:
         assert binder.bound == 2
         assert sum(task.row == -1 for task in feed.cluster.tasks.values()) == 1
-        assert int(feed.cluster.nodes.used.max()) == 2_000
+        assert int(feed.cluster.nodes.used[CPU].max()) == 2_000
 
     place(Server(ValueError("a bug")), 3, check, at_once=1)
 

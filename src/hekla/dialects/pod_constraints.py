@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from hekla.api.pod_scheduling import PodAffinityTerm, TopologySpreadConstraint
 from hekla.api.pods import Pod
 from hekla.api.selectors import LabelSelector
 from hekla.dialects.node_terms import label_requirements, node_term
 from hekla.dialects.pod_devices import NO_CLAIMS, DeviceDemands
+from hekla.dialects.pod_requests import pod_unasked
 from hekla.dialects.pod_volumes import VolumeDemands
 from hekla.dialects.surroundings import Surroundings
 from hekla.dialects.traits import pod_traits
@@ -56,10 +58,17 @@ def pod_constraints(
         disks=volumes.disks,
         exclusive_claims=volumes.exclusive,
         device_claims=devices.claims,
-        images=tuple(sorted({container.image for container in spec.containers if container.image})),
+        images=_images(pod),
+        unasked=pod_unasked(spec),
         blocked=volumes.blocked or devices.blocked,
         traits=pod_traits(pod),
     )
+
+
+def _images(pod: Pod) -> tuple[str, ...]:
+    """As nodes name them; two containers of one image count it twice, as kube-scheduler does."""
+    names = (container.image for container in (*pod.spec.init_containers, *pod.spec.containers))
+    return tuple(sorted(name if ":" in name.rpartition("/")[2] else f"{name}:latest" for name in names if name))
 
 
 def _required_nodes(pod: Pod) -> tuple[NodeTerm, ...] | None:
@@ -108,11 +117,13 @@ def _namespaces(pod: Pod, term: PodAffinityTerm, around: Surroundings) -> frozen
 
 
 def _spread(pod: Pod, constraint: TopologySpreadConstraint) -> TopologySpread:
+    """A selector that demands nothing counts nobody here, where elsewhere it means everybody: so kube-scheduler counts."""
     extra = _by_keys(constraint.match_label_keys, pod.metadata.labels, Operator.IN)
+    selector = _selector(constraint.label_selector, extra, frozenset((pod.metadata.namespace,)))
     return TopologySpread(
         constraint.topology_key,
         constraint.max_skew,
-        _selector(constraint.label_selector, extra, frozenset((pod.metadata.namespace,))),
+        selector if selector.labels else replace(selector, matches_nothing=True),
         is_hard=constraint.when_unsatisfiable != "ScheduleAnyway",
         min_domains=constraint.min_domains or 1,
         honours_affinity=constraint.node_affinity_policy != "Ignore",

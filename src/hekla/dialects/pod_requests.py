@@ -6,7 +6,7 @@ Init containers run one after the other; a sidecar (an init container that resta
 those that follow. What the pod itself declares for a resource replaces the sum.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hekla.api.containers import Container, ResourceRequirements
 from hekla.api.pods import PodSpec
@@ -14,14 +14,30 @@ from hekla.lib import quantity
 
 Amounts = dict[str, int]
 
+USUAL = {"cpu": 100, "memory": 200 << 20}
+"""What a container that does not say is counted as, where it is compared how full nodes are (kube-scheduler's non-zero request)."""
+
 
 def pod_request(spec: PodSpec) -> Amounts:
     """Amounts by resource in base units: cpu in milli, memory in bytes, everything else counted."""
-    running = _sum(requests(container.resources) for container in spec.containers)
+    return _whole(spec, requests)
+
+
+def pod_unasked(spec: PodSpec) -> tuple[tuple[str, int], ...]:
+    """What it is counted as beyond its request, as some of its containers say nothing of cpu or memory; to say 0 says something."""
+    if all(USUAL.keys() <= requests(each.resources).keys() for each in (*spec.init_containers, *spec.containers)):
+        return ()
+    asked, counted = pod_request(spec), _whole(spec, lambda resources: USUAL | requests(resources))
+    beyond = {name: counted[name] - asked.get(name, 0) for name in USUAL}
+    return tuple((name, amount) for name, amount in beyond.items() if amount > 0)
+
+
+def _whole(spec: PodSpec, requests_of: Callable[[ResourceRequirements | None], Amounts]) -> Amounts:
+    running = _sum(requests_of(container.resources) for container in spec.containers)
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.init_containers:
-        asked = requests(container.resources)
+        asked = requests_of(container.resources)
         if _is_sidecar(container):
             sidecars = _sum((sidecars, asked))
             peak = _max(peak, sidecars)

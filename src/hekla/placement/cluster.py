@@ -498,7 +498,7 @@ class Cluster:
         shape = self._shapes.get(key)
         if shape is None:
             whole = {**request, "pods": 1}
-            resources, amounts = self.nodes.vector(whole)
+            resources, amounts = self.nodes.vector({**whole, **self.nodes.unasked(constraints.unasked)})
             kind = (constraints, tuple(resources.tolist()))
             by_index = dict(zip(resources.tolist(), amounts.tolist(), strict=True))
             shape = self._shapes[key] = Shape(constraints, whole, resources, amounts, by_index, kind)

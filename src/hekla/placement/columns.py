@@ -16,7 +16,7 @@ What is being freed, and who waits for it:
 
 import re
 from bisect import bisect_left
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -41,6 +41,16 @@ T = TypeVar("T", bound=np.generic)
 CPU, MEMORY, PODS = 0, 1, 2
 LARGEST_AMOUNT = 1 << 56
 """More than any node has; larger amounts are cut to it, so that sums of a node's pods cannot overflow."""
+
+UNASKED = {"cpu": ("cpu that nobody asked for", 1 << 20), "memory": ("memory that nobody asked for", 1 << 12)}
+"""A resource beside cpu and memory each, for what pods that do not say are counted as where it is compared how full nodes are.
+
+A node has so many times as much of it as of the other: nobody is ever refused for it, and what is in use of it times this is a
+share of the other. It is there from the first such pod on, so that clusters in which all pods say what they ask for do not pay.
+"""
+
+WITHOUT_END = 1 << 62
+"""As much as a node has of what is beside a resource that it lacks: any share of it is next to nothing."""
 
 HOST = ""
 """The topology key under which every node is a domain of its own, whatever its labels."""
@@ -205,6 +215,25 @@ class Nodes:
                 self._grow(resources=self.used.shape[0] * 2, rows=self.rows)
         return index
 
+    def unasked(self, amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """What pods are counted as beyond their request, by the resource that stands for it."""
+        found = {}
+        for beside, amount in amounts:
+            name, _ = UNASKED[beside]
+            if name not in self.resources:
+                self.resource(name)
+                for row, spec in enumerate(self.specs):
+                    if spec is not None:
+                        self._set_allocatable(row, spec.allocatable)
+                self.version += 1
+            found[name] = amount
+        return found
+
+    def asked_resources(self) -> Iterator[tuple[str, int]]:
+        """The resources that pods ask for, with their indices."""
+        beside = {name for name, _ in UNASKED.values()}
+        return ((name, index) for name, index in self.resources.items() if name not in beside)
+
     def label(self, key: str) -> IdArray:
         """The column of a label: an id per value, -1 where it is absent.  # [node]"""
         return self._column(key).ids
@@ -259,7 +288,7 @@ class Nodes:
         """How much the nodes have that are ready, by resource; kept until a node changes."""
         if self._totals is None:
             # Python's sum does not overflow: a few absurd nodes must not make a cluster look empty.
-            sums = {name: sum(self.allocatable[i, self.is_ready].tolist()) for name, i in self.resources.items()}
+            sums = {name: sum(self.allocatable[i, self.is_ready].tolist()) for name, i in self.asked_resources()}
             self._totals = {name: amount for name, amount in sums.items() if amount}
         return self._totals
 
@@ -403,6 +432,10 @@ class Nodes:
         self.allocatable[:, row] = 0
         for name, amount in allocatable.items():
             self.allocatable[self.resources[name], row] = min(amount, LARGEST_AMOUNT)
+        for beside, (name, times) in UNASKED.items():
+            if name in self.resources:
+                most = allocatable.get(beside, 0) * times
+                self.allocatable[self.resources[name], row] = min(most, LARGEST_AMOUNT) or WITHOUT_END
         all_resources = np.arange(self.used.shape[0], dtype=np.int64)
         present = self.allocatable[:, row] > 0
         self.inverse[:, row] = np.where(present, np.float32(1) / np.maximum(self.allocatable[:, row], 1), 0)

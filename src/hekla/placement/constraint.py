@@ -7,7 +7,7 @@ what each demand means; `dialects/kubernetes.py` reads them from a pod.
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 from hekla.placement.named_jobs import Telling, told_to
@@ -128,6 +128,15 @@ class PodSelector:
         if self.matches_nothing or (self.namespaces is not None and namespace not in self.namespaces):
             return False
         return all(requirement.matches(labels) for requirement in self.labels)
+
+    def and_(self, other: "PodSelector") -> "PodSelector":
+        """The pods that both select."""
+        mine, others = self.namespaces, other.namespaces
+        return PodSelector(
+            (*self.labels, *(each for each in other.labels if each not in self.labels)),
+            others if mine is None else mine if others is None else mine & others,
+            self.matches_nothing or other.matches_nothing,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +263,11 @@ class Constraints:
     """What its resource claims ask for; which claims these are, its task says."""
 
     images: tuple[str, ...] = ()
+    """Of its containers, with their tags; an image of two containers is there twice."""
+
+    unasked: tuple[tuple[str, int], ...] = ()
+    """What it is counted as, by resource, beyond its request, where it is compared how full nodes are."""
+
     blocked: Refusal | None = None
     """Why no node at all can take the pod for now (a claim that does not exist); None if nothing blocks it."""
 
@@ -271,6 +285,14 @@ class Constraints:
             or self.exclusive_claims or self.unbound_claims or self.attaches or self.disks
             or self.device_claims
         )  # fmt: skip
+
+    @cached_property
+    def company(self) -> tuple[PodTerm, ...]:
+        """Its affinity terms as they are counted: by pods that meet all of them at once, as kube-scheduler does."""
+        if len(self.affinity) < 2:
+            return self.affinity
+        everybody = reduce(PodSelector.and_, (term.selector for term in self.affinity))
+        return tuple(PodTerm(term.topology_key, everybody) for term in self.affinity)
 
     def trait(self, name: str) -> Hashable:
         """What is known of the pod under this name; None if nothing."""

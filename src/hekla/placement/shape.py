@@ -6,7 +6,7 @@ A shape is interned once per cluster; masks, scores and indexes are kept per sha
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hekla.placement.columns import CPU, MEMORY, IntArray
+from hekla.placement.columns import IntArray
 from hekla.placement.constraint import Constraints
 from hekla.placement.devices.shares import GPU_MILLI
 
@@ -20,7 +20,7 @@ class Shape:
     """Amounts by resource, one of `pods` included."""
 
     resources: IntArray
-    """Indices of the requested resources, in order."""
+    """Indices of the requested resources, in order, and of what it is counted as beyond its request."""
 
     amounts: IntArray
     by_index: Mapping[int, int]
@@ -39,7 +39,7 @@ class Shape:
     """Thousandths of GPUs, of which it needs to be told which (`devices/shares.py`)."""
 
     def __post_init__(self) -> None:
-        self.is_best_effort = len(self.amounts) <= 1
+        self.is_best_effort = not any(amount for name, amount in self.request.items() if name != "pods")
         self.gpu_milli = self.request.get(GPU_MILLI, 0)
 
     def asks(self, resource: str) -> bool:
@@ -47,11 +47,5 @@ class Shape:
         return self.request.get(resource, 0) > 0
 
     def adding(self, resource: int) -> int:
-        """What a score counts for this resource: the request, or a small usual one of cpu and memory if none is given.
-
-        Without it, nodes full of pods that ask for nothing would look empty (kube-scheduler's non-zero request).
-        """
-        return self.by_index.get(resource) or _USUAL.get(resource, 0)
-
-
-_USUAL = {CPU: 100, MEMORY: 200 << 20}
+        """What such a pod would add to a resource of a node."""
+        return self.by_index.get(resource, 0)

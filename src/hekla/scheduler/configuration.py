@@ -44,9 +44,12 @@ tiers:
   - name: proportion
   - name: nodeorder
   - name: binpack
+    arguments:
+      binpack.resources: nvidia.com/gpu, amd.com/gpu
 """
-"""Neither of Volcano's two defaults: its built-in one has no `binpack`, and its charts', which has, sets
-`enablePreemptable: false` on `gang` and `drf`; here both say who may be evicted once an action evicts.
+"""Neither of Volcano's two defaults: its built-in one has no `binpack`, and its charts', which has, does not count GPUs (pods
+that ask for nothing else would be spread) and sets `enablePreemptable: false` on `gang` and `drf`; here both say who may be
+evicted once an action evicts.
 """
 
 _SPELLINGS = {"gangPreempt": "gangpreempt", "gangReclaim": "gangreclaim"}

@@ -213,7 +213,7 @@ def _room(cluster: Cluster) -> Iterator[Metric]:
     idle: dict[Labels, float] = {}
     whole: dict[Labels, float] = {}
     broken: dict[Labels, float] = {}
-    for name, index in nodes.resources.items():
+    for name, index in nodes.asked_resources():
         allocatable = nodes.allocatable[index]
         has = usable & (allocatable > 0)
         if not has.any():

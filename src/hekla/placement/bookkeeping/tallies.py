@@ -383,7 +383,7 @@ def asked_by(constraints: Constraints) -> Iterator[Question]:
     """The questions that must be kept for a pod with these demands."""
     if constraints.is_local:
         return
-    for term in (*constraints.affinity, *constraints.anti_affinity, *(p.term for p in constraints.preferred_pods)):
+    for term in (*constraints.company, *constraints.anti_affinity, *(p.term for p in constraints.preferred_pods)):
         yield Selected(term.topology_key, term.selector)
     for spread in constraints.spreads:
         yield Selected(spread.topology_key, spread.selector)

@@ -46,8 +46,8 @@ def score_among(nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> Flo
 
 
 def _near(nodes: Nodes, tallies: Tallies, task: Task) -> BoolArray:
-    """Nodes whose domains hold a pod for every term. The first of a group may start anywhere that has the keys."""
-    terms = task.shape.constraints.affinity
+    """Nodes whose domains hold a pod for every term, one that meets all. The first of a group may start anywhere that has the keys."""
+    terms = task.shape.constraints.company
     has_keys = np.ones(nodes.rows, np.bool_)
     near = np.ones(nodes.rows, np.bool_)
     for term in terms:

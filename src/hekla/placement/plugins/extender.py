@@ -360,7 +360,7 @@ def _node(nodes: Nodes, row: int) -> dict[str, Any]:
     spec = nodes.specs[row]
     assert spec is not None
     amounts = {
-        kind: _resource({name: int(column[index, row]) for name, index in nodes.resources.items()})
+        kind: _resource({name: int(column[index, row]) for name, index in nodes.asked_resources()})
         for kind, column in (("Allocatable", nodes.allocatable), ("Used", nodes.used), ("Idle", nodes.idle))
     }
     return {"Name": spec.name, **amounts, "Labels": dict(spec.labels)}

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from hekla.placement.bookkeeping.tallies import Tallies
-from hekla.placement.columns import BoolArray, FloatArray, Nodes
+from hekla.placement.columns import UNASKED, BoolArray, FloatArray, Nodes
 from hekla.placement.filters import pod_affinity, selectors, spread, taints
 from hekla.placement.framework import Among, plugin
 from hekla.placement.model import Task
@@ -56,12 +56,15 @@ class NodeOrder:
 
     def score(self, nodes: Nodes, shape: Shape) -> Score:
         """The parts that node facts and amounts decide."""
-        silent = NEUTRAL  # live parts, whose weight counts in the mean
+        silent = NEUTRAL  # live parts, whose weight counts in the mean, and what a pod that asks for nothing makes no more even
         return mean(
             {
-                "leastrequested": (self.leastrequested, empty(_EVEN)),
-                "mostrequested": (self.mostrequested, full(_EVEN)),
-                "balancedresource": (self.balancedresource, balanced()),
+                "leastrequested": (self.leastrequested, empty(_EVEN) + _unasked(nodes) * -1.0),
+                "mostrequested": (self.mostrequested, full(_EVEN) + _unasked(nodes)),
+                "balancedresource": (
+                    self.balancedresource,
+                    balanced() if shape.asks("cpu") or shape.asks("memory") else silent,
+                ),
                 "nodeaffinity": (self.nodeaffinity, _or_neutral(selectors.score(nodes, shape.constraints))),
                 "tainttoleration": (self.tainttoleration, _or_neutral(taints.score(nodes, shape.constraints))),
                 "imagelocality": (self.imagelocality, _or_neutral(_images(nodes, shape))),
@@ -96,6 +99,12 @@ class NodeOrder:
         """From Volcano's `leastrequested.weight` and its siblings."""
         keys = {field.name: f"{field.name}.weight" for field in fields(cls)}
         return cls(**{name: as_float(key, arguments[key]) for name, key in keys.items() if key in arguments})
+
+
+def _unasked(nodes: Nodes) -> Score:
+    """How full nodes are by pods that do not say what they need, on top of the others: without it they would look empty."""
+    there = {name: times / len(UNASKED) for name, times in UNASKED.values() if name in nodes.resources}
+    return Score(fullness=there)
 
 
 def _images(nodes: Nodes, shape: Shape) -> FloatArray | None:
