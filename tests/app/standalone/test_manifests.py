@@ -178,6 +178,12 @@ def test_an_upgrade_can_leave_the_schedulers_configuration_as_it_is():
     assert set(names) - set(left) == {"volcano-scheduler-configmap"}
 
 
+def test_the_namespace_can_be_left_out_where_it_is_volcanos():
+    """`kubectl delete -f` of what was rendered took Volcano's namespace along, with all of Volcano in it."""
+    assert [one["metadata"]["name"] for one in of_kind(documents(), "Namespace")] == ["hekla-system"]
+    assert not of_kind(documents(namespace="volcano-system", without=frozenset({"crds", "namespace"})), "Namespace")
+
+
 def test_resource_groups_of_volcano_and_of_an_earlier_release_stay_as_they_are():
     """Moving from Volcano, and every upgrade, put `resourceGroups: []` in the place of what the administrator had written there."""
     assert "volcano-admission-configmap" not in [one["metadata"]["name"] for one in of_kind(documents(), "ConfigMap")]

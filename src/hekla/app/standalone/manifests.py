@@ -53,7 +53,7 @@ LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/m
 USERS, SCHEDULER_CONFIGURATION = "user-roles", "scheduler-configuration"
 MONITORING = "monitoring"
 
-PARTS = (*COMPONENTS, ROUTER, AGENTS, USERS, SCHEDULER_CONFIGURATION, "crds")
+PARTS = (*COMPONENTS, ROUTER, AGENTS, USERS, SCHEDULER_CONFIGURATION, "crds", "namespace")
 """What `--without` can leave out."""
 
 ALSO_PARTS = (NODE, PROCESSES, SIMULATED_NODES, MONITORING)
@@ -81,7 +81,8 @@ class Installation:
 
     without: frozenset[str] = frozenset()
     """What to leave out: controllers, scheduler, webhooks, serving, router, agents, user-roles (what Kubernetes' roles view, edit
-    and admin may do with the kinds), scheduler-configuration (so that yours stays as it is), crds; repeatable."""
+    and admin may do with the kinds), scheduler-configuration (so that yours stays as it is), crds, namespace (where it is
+    another's, and must not go with ours); repeatable."""
 
     also: frozenset[str] = frozenset()
     """What to add: node (agents of virtual nodes that run sandboxes, on machines labelled hekla.dev/host=true),
@@ -130,7 +131,8 @@ def crds() -> list[Document]:
 
 def files(installation: Installation) -> Mapping[str, list[Document]]:
     """Manifests by the file of deploy/ that holds them."""
-    found = {"namespace.yaml": [namespace(installation), leases_first(installation)]}
+    home = [namespace(installation)] if "namespace" not in installation.without else []
+    found = {"namespace.yaml": [*home, leases_first(installation)]}
     if USERS not in installation.without:
         found["users.yaml"] = list(user_roles(labels_of("")))
     for component in installation.components:
