@@ -1,11 +1,13 @@
 """Memory without control groups: who must go, and that it goes with a sentence."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits
 from hekla.node.runtimes.sandbox import room
+from hekla.node.runtimes.sandbox import runtime as runtime_module
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.room import Held, look_after_s, who_must_go
 from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
@@ -67,5 +69,25 @@ def test_a_sandbox_without_a_group_is_held_to_its_limit_as_a_whole(tmp_path, mon
             end = await ended
         assert (end.reason, end.code) == ("OOMKilled", 137)
         assert end.message.endswith("its limit is 150 MiB")
+
+    live(tmp_path, story)
+
+
+@pytest.mark.slow
+def test_where_the_machine_has_nothing_left_the_largest_sandbox_is_ended_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(runtime_module, "keep_room", partial(room.keep_room, free=lambda: (1 * MIB, 512 * MIB)))
+
+    async def story(runtime, ended):
+        small = ContainerKey("u1", "main", 0)
+        await runtime.start(ContainerSpec(key=small, argv=(), hostname="box"))
+        program = ("python3", "-c", "import time\nkept = b'x' * (60 << 20)\ntime.sleep(600)")
+        await runtime.start(ContainerSpec(key=ContainerKey("u2", "main", 0), argv=program, hostname="box"))
+        async with asyncio.timeout(PATIENCE_S):
+            end = await ended
+        assert end.reason == "OOMKilled"
+        assert end.message.startswith(
+            "the machine had 1 MiB of memory left, and of its sandboxes this one held the most, "
+        )
+        assert runtime.has(small)
 
     live(tmp_path, story)
