@@ -97,6 +97,43 @@ def test_a_directory_of_somebody_else_in_dev_shm_is_not_used(tmp_path, shared, m
     assert memory.leftovers() == []
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+@pytest.mark.parametrize("mounts", [False, True])
+def test_what_somebody_else_put_in_dev_shm_is_no_volume_is_not_hidden_and_not_removed(
+    tmp_path, shared, monkeypatch, is_link, mounts
+):
+    """The name can be guessed, and all may write to /dev/shm."""
+    monkeypatch.setattr(memory_volumes.linux, "mount", lambda *_: None)
+    monkeypatch.setattr(memory_volumes, "_may_mount", lambda: mounts)
+    elsewhere = (tmp_path if is_link else shared) / f"hekla-{os.geteuid()}-d"
+    planted = elsewhere / "u1" / "fast" / "planted.so"
+    planted.parent.mkdir(parents=True)
+    planted.touch()
+    elsewhere.chmod(0o777)
+    if is_link:
+        elsewhere.chmod(0o700)
+        (shared / elsewhere.name).symlink_to(elsewhere)
+    memory, own = MemoryVolumes("d", shared), tmp_path / "pod"
+    assert memory.hidden() == ()
+    assert make(memory, own, pod()) == (own / "volumes" / "fast", "")
+    memory.drop(own, "u1")
+    memory.close()
+    assert planted.exists()
+
+
+def test_what_could_not_be_hidden_when_the_node_started_is_not_used_later(tmp_path, shared, monkeypatch):
+    forbid_mounts(monkeypatch)
+    monkeypatch.setattr(memory_volumes, "_may_mount", lambda: False)
+    other = shared / f"hekla-{os.geteuid()}-d"
+    other.mkdir(mode=0o755)
+    memory = MemoryVolumes("d", shared)
+    assert memory.hidden() == ()
+    other.rmdir()
+    place, why = make(memory, tmp_path, pod())
+    assert (place, "was not ours to hide" in why) == (tmp_path / "volumes" / "fast", True)
+    assert not other.exists()
+
+
 @pytest.mark.parametrize(
     ("limit", "of_pod", "size"),
     [("1Mi", "", 1 << 20), ("", "2Mi", 2 << 20), ("3Mi", "2Mi", 2 << 20), ("0", "", 0), ("", "", 0), ("1e400", "", 0)],

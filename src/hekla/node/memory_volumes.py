@@ -35,12 +35,14 @@ def is_memory(volume: Volume) -> bool:
     return volume.empty_dir is not None and volume.empty_dir.medium == "Memory"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemoryVolumes:
     """The memory volumes of one agent, by its digest."""
 
     digest: str
     shared: Path = SHARED
+    exposed: str = ""
+    """Why containers would see what is put in /dev/shm, so that nothing is; empty: they do not."""
 
     def hidden(self) -> tuple[Path, ...]:
         """What containers must not see: the pods' volumes in /dev/shm, where they may lie there. Made, so that it can be covered."""
@@ -48,13 +50,16 @@ class MemoryVolumes:
             return ()
         with contextlib.suppress(OSError):
             self._all().mkdir(mode=0o700, exist_ok=True)
+        if self._is_ours():
             return (self._all(),)
+        self.exposed = f"{self._all()} was not ours to hide from containers when the node started"
         return ()
 
     def close(self) -> None:
         """Leave nothing in /dev/shm of an agent that has let go of all its pods."""
         with contextlib.suppress(OSError):
-            self._all().rmdir()
+            if self._is_ours():
+                self._all().rmdir()
 
     def make(self, directory: Path, pod: Pod, volume: Volume, *, is_running: bool) -> tuple[Path, str]:
         """Where the volume lies, and a sentence if that is on disk. `directory` is the pod's; of one that is running, what its
@@ -62,7 +67,7 @@ class MemoryVolumes:
         """
         own = directory / _VOLUMES / volume.name
         in_shared = self._of(pod.metadata.uid) / volume.name
-        if in_shared.is_dir():
+        if self._is_ours() and in_shared.is_dir():
             return in_shared, ""
         own.mkdir(parents=True, exist_ok=True)
         if os.path.ismount(own) or is_running or any(own.iterdir()):
@@ -86,22 +91,35 @@ class MemoryVolumes:
             for place in (directory / _VOLUMES).iterdir():
                 if place.is_dir() and os.path.ismount(place):
                     linux.unmount(str(place))
-        shutil.rmtree(self._of(uid), ignore_errors=True)
+        if self._is_ours():
+            shutil.rmtree(self._of(uid), ignore_errors=True)
 
     def leftovers(self) -> list[str]:
         """Uids of the pods that have something in /dev/shm."""
         with contextlib.suppress(OSError):
-            if _is_ours(self._all()):
+            if self._is_ours():
                 return sorted(each.name for each in self._all().iterdir())
         return []
 
     def _all(self) -> Path:
         return self.shared / f"hekla-{os.geteuid()}-{self.digest}"
 
+    def _is_ours(self) -> bool:
+        """Whether the agent's directory is one that nobody else has made, or can write to. Its name can be guessed, /dev/shm is everybody's,
+        and only its owner can rename what is there: so it stays ours.
+        """
+        try:
+            found = self._all().lstat()
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
     def _of(self, uid: str) -> Path:
         return self._all() / uid
 
     def _no_room(self, most: int) -> str:
+        if self.exposed:
+            return self.exposed
         try:
             if _kind_of_file_system(self.shared) != TMPFS_MAGIC:
                 return f"{self.shared} is not in memory"
@@ -115,7 +133,7 @@ class MemoryVolumes:
 
     def _make_shared(self, place: Path) -> None:
         self._all().mkdir(mode=0o700, exist_ok=True)
-        if not _is_ours(self._all()):
+        if not self._is_ours():
             raise PermissionError(errno.EACCES, "is not ours", str(self._all()))
         place.mkdir(parents=True)
         place.chmod(0o777)
@@ -147,11 +165,6 @@ def _may_mount() -> bool:
             if line.startswith("CapEff:"):
                 return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
     return False
-
-
-def _is_ours(directory: Path) -> bool:
-    found = directory.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _kind_of_file_system(path: Path) -> int:
