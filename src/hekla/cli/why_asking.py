@@ -51,6 +51,7 @@ def owners() -> Mapping[str, "Kind"]:
 
 def _kinds() -> Iterator[tuple[str, "Kind"]]:
     """Volcano's before Kubernetes': a job or a cron job is Volcano's, unless its group is written out."""
+    from hekla.api.foreign import Gateway, HttpRoute, InferencePool
     from hekla.api.kthena import AutoscalingPolicy, ModelRoute, ModelServer
     from hekla.api.pods import Pod
     from hekla.api.volcano import Job, PodGroup, Queue
@@ -58,6 +59,7 @@ def _kinds() -> Iterator[tuple[str, "Kind"]]:
     for word, kind in (
         ("pod", Pod), ("podgroup", PodGroup), ("queue", Queue), ("vcjob", Job),
         ("modelroute", ModelRoute), ("modelserver", ModelServer), ("autoscalingpolicy", AutoscalingPolicy),
+        ("gateway", Gateway), ("httproute", HttpRoute), ("inferencepool", InferencePool),
     ):  # fmt: skip
         yield word, kind.kind_info
     yield from owners().items()

@@ -4,6 +4,7 @@ One that has its nodes and fails there is told of, too: how its containers ended
 Of a queue: what it holds, who waits in it, and why. Of what makes pods (a ModelServing, ModelBooster, LeaderWorkerSet, JobFlow,
 CronJob, Deployment, StatefulSet or batch Job): which of the gangs and pods below it wait, and why, and which of its containers ended:
 how, how often, with which last words, and what to do. Of a ModelRoute or ModelServer: where requests go, which engines there are ready, and why none is.
+Of a Gateway, HTTPRoute or InferencePool: what is attached, what was refused and why, and which engines are ready.
 Of an AutoscalingPolicy: what it scales within which bounds, how many there are and are wanted, and why.
 
 The scheduler answers from what it knows at this moment; asking changes nothing.
@@ -21,6 +22,8 @@ Examples:
   hekla why modelserving/qwen
 
   hekla why modelroute/qwen
+
+  hekla why gateway/models
 
   hekla why autoscalingpolicy/qwen
 """
@@ -48,7 +51,7 @@ def run(
     kubeconfig: Kubeconfig = "",
 ) -> None:
     """Explain."""
-    from hekla.cli import why_below, why_policy, why_route
+    from hekla.cli import why_below, why_gateway, why_policy, why_route
     from hekla.cli.connection import run_connected
     from hekla.cli.output import print_document
     from hekla.cli.terminal import harmless
@@ -61,6 +64,8 @@ def run(
         return
     if "targets" in found:
         text = why_route.text(found)
+    elif "parts" in found:
+        text = why_gateway.text(found)
     elif "scaled" in found:
         text = why_policy.text(found)
     elif "items" in found:
@@ -92,7 +97,8 @@ def explanation_name(words: list[str]) -> str:
     if not word:
         raise CommandError(
             f'a "{kind}" cannot be explained; ask about a pod, a podgroup, a vcjob or a queue, about a modelserving, modelbooster, '
-            "leaderworkerset, jobflow, cronjob, deployment, statefulset or job.batch, or about a modelroute, modelserver or autoscalingpolicy",
+            "leaderworkerset, jobflow, cronjob, deployment, statefulset or job.batch, or about a modelroute, modelserver, "
+            "gateway, httproute, inferencepool or autoscalingpolicy",
             EXIT_USAGE,
         )
     return f"{word}.{name}"
@@ -102,6 +108,7 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
     from hekla.api.explanation import SUBJECTS
     from hekla.cli.why_asking import explanation, owners
     from hekla.cli.why_below import why_below
+    from hekla.cli.why_gateway import why_gateway, why_http_route, why_pool
     from hekla.cli.why_policy import why_policy
     from hekla.cli.why_route import why_route, why_server
 
@@ -112,12 +119,12 @@ async def _explained(connection: "Connection", name: str, namespace: str) -> dic
         return await _explained_pod(connection, name, namespace)
     if word in SUBJECTS:
         return await explanation(connection, namespace, name)
-    if word == "modelroute":
-        return await why_route(connection, name, namespace)
-    if word == "modelserver":
-        return await why_server(connection, name, namespace)
-    if word == "autoscalingpolicy":
-        return await why_policy(connection, name, namespace)
+    of_objects = {
+        "modelroute": why_route, "modelserver": why_server, "autoscalingpolicy": why_policy,
+        "gateway": why_gateway, "httproute": why_http_route, "inferencepool": why_pool,
+    }  # fmt: skip
+    if word in of_objects:
+        return await of_objects[word](connection, name, namespace)
     return await why_below(connection, name, owners()[word], namespace)
 
 
