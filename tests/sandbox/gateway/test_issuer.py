@@ -17,6 +17,7 @@ from hekla.edge import key_fetching
 from hekla.edge.bearer import Expected
 from hekla.sandbox.gateway.guard import BELIEVED_S, LONGEST_LIFE_S, Guard
 from hekla.sandbox.gateway.issuer import Issuer
+from hekla.sandbox.sessions.desk import Desk
 from hekla.testing.paper_sandboxes import BASE, PaperSandboxes
 from hekla.testing.sandboxes import gateway
 from hekla.wire.client import HttpClient
@@ -37,6 +38,7 @@ class World:
     now: float = NOW
     listed: list[str] = field(default_factory=lambda: ["old"])
     fetches: int = 0
+    desk: Desk | None = None
 
     def answer(self, request):
         if request.path == "/.well-known/openid-configuration":
@@ -53,9 +55,9 @@ class World:
         body = {name: value for name, value in body.items() if name not in without}
         return jwt.encode(body, KEYS[key], algorithm, headers={"kid": key, **(headers or {})})
 
-    async def status(self, token, path="/hekla/v1/sessions", method="GET", body=b""):
+    async def status(self, token, path="/hekla/v1/sessions", method="GET", body=b"", headers=()):
         answer = await self.http.request(
-            method, self.url + path, headers=(("authorization", f"Bearer {token}"),), body=body, timeout_s=60
+            method, self.url + path, headers=(("authorization", f"Bearer {token}"), *headers), body=body, timeout_s=60
         )
         return answer.status, json.loads(answer.body)
 
@@ -81,6 +83,7 @@ async def world():
                 while issuer.current() is None:
                     await asyncio.sleep(0.005)
             async with gateway(PaperSandboxes([BASE]), who=guard) as running:
+                made.desk = running.desk
                 made.url = f"http://127.0.0.1:{running.port}"
                 yield made
         finally:
@@ -182,6 +185,27 @@ def test_a_role_is_asked_for_and_the_subject_owns_its_sessions():
         assert (await made.status(named_admin, path))[0] == 404
         admin = made.token(sub="root", realm={"roles": ["admin", "sandbox:invoke"]})
         assert (await made.status(admin, path))[0] == 200
+
+    run(scenario)
+
+
+def test_when_and_why_a_session_ended_is_told_to_its_owner_and_to_who_sees_all_and_to_nobody_else_at_any_door():
+    async def scenario(made):
+        ann, bob = made.token(), made.token(sub="bob")
+        admin = made.token(sub="root", realm={"roles": ["admin", "sandbox:invoke"]})
+        _, session = await made.status(ann, method="POST", body=b"{}")
+        await made.desk.end(session["id"], why="its time is over")
+        invoked = "/v1/namespaces/default/code-interpreters/base/invocations/execute"
+        for path, headers in (
+            (f"/hekla/v1/sessions/{session['id']}", ()),
+            (invoked, (("x-agentcube-session-id", session["id"]),)),
+        ):
+            said = {}
+            for name, token in (("ann", ann), ("bob", bob), ("admin", admin)):
+                status, told = await made.status(token, path, headers=headers)
+                assert status == 404
+                said[name] = "its time is over" in str(told)
+            assert said == {"ann": True, "bob": False, "admin": True}, path
 
     run(scenario)
 

@@ -20,7 +20,7 @@ from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import BURST, LINGERS_ALONE_S, LINGERS_S
 from hekla.sandbox.sessions.network import NOBODY
-from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind
+from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Sight
 from hekla.sandbox.sessions.stock import Blueprint, StockError
 from hekla.sandbox.sessions.store import MemoryStore, StoreUnavailableError
 from hekla.testing import virtual_time
@@ -153,10 +153,16 @@ def test_who_owned_a_session_that_ended_by_itself_learns_when_and_why_and_nobody
                 assert (refusal.value.status, refusal.value.reason) == (404, "session_not_found")
                 return refusal.value.sentence.removeprefix(f'session "{session.id}" not found')
 
-            for owner in ("ann", None):
+            for owner in ("ann", Sight.ALL):
                 assert re.fullmatch(r": it ended at \S+T\S+Z: nobody used it", await told(idle, owner))
                 assert re.fullmatch(r": it ended at \S+T\S+Z: its time is over", await told(timed, owner))
-            assert await told(asked, "ann") == await told(idle, "bob") == await told(timed, "bob") == ""
+            assert (
+                await told(asked, "ann")
+                == await told(idle, "bob")
+                == await told(timed, "bob")
+                == await told(idle, None)
+                == ""
+            )
             await asyncio.sleep(101.0)
             assert await told(idle, "ann") == ""
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from hekla.edge.bearer import BearerError, Claims, Expected, KeySet, UnknownKeyError, verify
 from hekla.sandbox.sessions.limits import RefusedError
+from hekla.sandbox.sessions.records import Sees, Sight
 
 MOST_REMEMBERED: Final = 10_000
 SHORTEST_KEY: Final = 16
@@ -39,9 +40,9 @@ class Principal:
         return self.owner == ADMIN
 
     @property
-    def sees(self) -> str | None:
-        """Whose sessions it sees; None: everybody's."""
-        return None if self.is_admin else self.owner
+    def sees(self) -> Sees:
+        """Whose sessions it sees."""
+        return Sight.ALL if self.is_admin else self.owner
 
     def may_use(self, namespace: str) -> bool:
         """Whether it may use a namespace."""

@@ -14,7 +14,7 @@ from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError, State
 from hekla.sandbox.sessions.limits import RefusedError, check_room
 from hekla.sandbox.sessions.making import Making
-from hekla.sandbox.sessions.records import Session, Snapshot, new_id
+from hekla.sandbox.sessions.records import Sees, Session, Snapshot, is_seen, new_id
 from hekla.sandbox.sessions.refusals import refusal_of, refused
 from hekla.sandbox.sessions.register import ChangedMeanwhileError, Entry
 from hekla.sandbox.sessions.sleeping import Sleeping
@@ -34,7 +34,7 @@ class Copying:
     def __init__(self, room: Workroom, making: Making, sleeping: Sleeping, ending: Ending) -> None:
         self._room, self._making, self._sleeping, self._ending = room, making, sleeping, ending
 
-    async def snapshot(self, session: str, owner: str | None, name: str = "") -> Snapshot:
+    async def snapshot(self, session: str, owner: Sees, name: str = "") -> Snapshot:
         """A checkpoint that new sessions can begin with; the session goes on, or sleeps on if it was paused."""
         if name and _NAME.fullmatch(name) is None:
             raise RefusedError(
@@ -62,12 +62,12 @@ class Copying:
                 log.warning("a paused session is awake after its snapshot", session=session, error=error.sentence)
         return snapshot
 
-    async def snapshots(self, owner: str | None) -> list[Snapshot]:
+    async def snapshots(self, owner: Sees) -> list[Snapshot]:
         """Snapshots of an owner, the newest first."""
-        found = [one for one in await self._room.store.snapshots() if owner in (None, one.owner)]
+        found = [one for one in await self._room.store.snapshots() if is_seen(one.owner, owner)]
         return sorted(found, key=lambda one: (-one.created_s, one.id))
 
-    async def delete_snapshot(self, snapshot: str, owner: str | None) -> bool:
+    async def delete_snapshot(self, snapshot: str, owner: Sees) -> bool:
         """Forget a snapshot; False: there is none of that id or name. RefusedError: a node does not answer, and it is still there."""
         for one in await self.snapshots(owner):
             if snapshot == one.id or snapshot in one.names:
@@ -79,7 +79,7 @@ class Copying:
                 return True
         return False
 
-    async def fork(self, session: str, owner: str | None, count: int, wish: Wish) -> list[Session | RefusedError]:
+    async def fork(self, session: str, owner: Sees, count: int, wish: Wish) -> list[Session | RefusedError]:
         """Copies of a running session: what each became. The parent goes on with its id and its time."""
         began_s = self._room.now_s
         entry = await self._room.found(session, owner)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Final
 
-from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.records import Sees, Session, Sight
 
 MOST: Final = 10_000
 """The first go first; each is 0.3 KiB."""
@@ -32,9 +32,9 @@ class Departed:
         while len(self._known) > MOST or next(iter(self._known.values()))[1] < now_s - KEPT_S:
             self._known.popitem(last=False)
 
-    def sentence(self, session: str, owner: str | None, now_s: float) -> str:
-        """What its owner is told beside that it is not there; empty for others. No owner: somebody who sees all."""
+    def sentence(self, session: str, owner: Sees, now_s: float) -> str:
+        """What its owner is told beside that it is not there; empty for others, and where it is not said who asks."""
         whose, ended_s, why = self._known.get(session, ("", 0.0, ""))
-        if not why or owner not in (None, whose) or ended_s < now_s - KEPT_S:
+        if not why or owner not in (Sight.ALL, whose) or ended_s < now_s - KEPT_S:
             return ""
         return f": it ended at {datetime.fromtimestamp(ended_s, UTC):%Y-%m-%dT%H:%M:%SZ}: {why}"

@@ -22,7 +22,7 @@ from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
 from hekla.sandbox.sessions.making import Making
 from hekla.sandbox.sessions.metering import Metering
 from hekla.sandbox.sessions.network import egress_of
-from hekla.sandbox.sessions.records import Session, Snapshot
+from hekla.sandbox.sessions.records import Sees, Session, Snapshot, is_seen
 from hekla.sandbox.sessions.refusals import refused
 from hekla.sandbox.sessions.sleeping import Sleeping
 from hekla.sandbox.sessions.stillness import Stillness
@@ -106,15 +106,15 @@ class Desk:
             return None
         return entry.row if entry.row.is_live else None
 
-    async def find(self, session: str, owner: str | None = None) -> Session:
+    async def find(self, session: str, owner: Sees = None) -> Session:
         """A live session; the same refusal for one that is unknown and for one that is somebody else's."""
         return (await self._room.found(session, owner)).row
 
-    async def listed(self, owner: str | None) -> list[Session]:
+    async def listed(self, owner: Sees) -> list[Session]:
         """Live sessions of an owner, or of all, the newest first."""
         if self._room.store.is_shared:
             await self._room.register.read_all(self._room.now_s)
-        rows = [one.row for one in self._room.register if one.row.is_live and owner in (None, one.row.owner)]
+        rows = [one.row for one in self._room.register if one.row.is_live and is_seen(one.row.owner, owner)]
         return sorted(rows, key=lambda row: (-row.created_s, row.id))
 
     def latest(self, most: int) -> list[Session]:
@@ -151,7 +151,7 @@ class Desk:
             self._metering.check_object(wish.kind, wish.namespace, wish.name)
             return await self._making.create(wish)
 
-    async def end(self, session: str, owner: str | None = None, *, why: str = "asked") -> None:
+    async def end(self, session: str, owner: Sees = None, *, why: str = "asked") -> None:
         """End a session and give its sandbox back; returns when both are done, even if the caller leaves meanwhile."""
         await self._ending.end(session, owner, why=why)
 
@@ -179,7 +179,7 @@ class Desk:
             if not entry.busy and (entry.row.idle_s or entry.row.freeze_s):
                 self._room.look_again(entry)
 
-    async def set_timeout(self, session: str, owner: str | None, timeout_s: float, *, shortens: bool = True) -> Session:
+    async def set_timeout(self, session: str, owner: Sees, timeout_s: float, *, shortens: bool = True) -> Session:
         """Let a session live so long from now on; without `shortens` only ever longer."""
         if not 0 <= timeout_s <= self._room.limits.longest_timeout_s:
             raise RefusedError(
@@ -194,14 +194,14 @@ class Desk:
                 await self._room.changed(entry, expires_s=expires, timeout_s=timeout_s)
         return entry.row
 
-    async def change(self, session: str, owner: str | None, **changed: Any) -> Session:
+    async def change(self, session: str, owner: Sees, **changed: Any) -> Session:
         """Write something else of a session anew (its network, its metadata)."""
         entry = await self._room.found(session, owner)
         async with entry.acting:
             await self._room.changed(entry, **changed)
         return entry.row
 
-    async def restrict(self, session: str, owner: str | None, network: dict[str, Any]) -> Session:
+    async def restrict(self, session: str, owner: Sees, network: dict[str, Any]) -> Session:
         """Whom a session may reach from now on, within what its template allows: written down, then told to its sandbox."""
         entry = await self._room.found(session, owner)
         row = entry.row
@@ -215,7 +215,7 @@ class Desk:
                     raise refused(error) from error
         return entry.row
 
-    async def usage(self, session: str, owner: str | None) -> Usage:
+    async def usage(self, session: str, owner: Sees) -> Usage:
         """What a session has used, in all sandboxes that it ever had."""
         row = await self.find(session, owner)
         try:
@@ -236,17 +236,17 @@ class Desk:
         """What it may use: its object's budget and its owner's, the smaller of each."""
         return self._metering.budget(session)
 
-    async def set_budget(self, session: str, owner: str | None, text: str) -> Session:
+    async def set_budget(self, session: str, owner: Sees, text: str) -> Session:
         """What its owner lets it use from now on; one that stood still for want of it goes on."""
         return await self._metering.set_budget(session, owner, text)
 
     # Sleeping and waking
 
-    async def freeze(self, session: str, owner: str | None = None) -> Session:
+    async def freeze(self, session: str, owner: Sees = None) -> Session:
         """Let a session stand still until the next request; one that does already is left."""
         return await self._sleeping.freeze(session, owner)
 
-    async def pause(self, session: str, owner: str | None = None, *, keeps_memory: bool = True) -> Session:
+    async def pause(self, session: str, owner: Sees = None, *, keeps_memory: bool = True) -> Session:
         """Put a session to sleep: its processes stand still, or its files alone are kept and its sandbox is given back."""
         return await self._sleeping.pause(session, owner, keeps_memory=keeps_memory)
 
@@ -256,19 +256,19 @@ class Desk:
 
     # Copies
 
-    async def snapshot(self, session: str, owner: str | None, name: str = "") -> Snapshot:
+    async def snapshot(self, session: str, owner: Sees, name: str = "") -> Snapshot:
         """A checkpoint that new sessions can begin with; the session goes on."""
         return await self._copying.snapshot(session, owner, name)
 
-    async def snapshots(self, owner: str | None) -> list[Snapshot]:
+    async def snapshots(self, owner: Sees) -> list[Snapshot]:
         """Snapshots of an owner, the newest first."""
         return await self._copying.snapshots(owner)
 
-    async def delete_snapshot(self, snapshot: str, owner: str | None) -> bool:
+    async def delete_snapshot(self, snapshot: str, owner: Sees) -> bool:
         """Forget a snapshot; False: there is none of that id or name."""
         return await self._copying.delete_snapshot(snapshot, owner)
 
-    async def fork(self, session: str, owner: str | None, count: int, wish: Wish) -> list[Session | RefusedError]:
+    async def fork(self, session: str, owner: Sees, count: int, wish: Wish) -> list[Session | RefusedError]:
         """Copies of a running session: what each became. The parent goes on with its id and its time."""
         with self._room.counts.refusals(count):
             return await self._copying.fork(session, owner, count, wish)

@@ -9,7 +9,7 @@ import structlog
 from hekla.sandbox.link import LinkError
 from hekla.sandbox.sessions.budgets import told
 from hekla.sandbox.sessions.lifecycle import Event, State, takes
-from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.records import Sees, Session
 from hekla.sandbox.sessions.register import ChangedMeanwhileError, Entry
 from hekla.sandbox.sessions.stock import Held, StockError
 from hekla.sandbox.sessions.store import StoreUnavailableError
@@ -32,7 +32,7 @@ class Ending:
         self.on_gone: Callable[[Session], None] = lambda row: None
         """Told of a row that is about to be removed."""
 
-    async def end(self, session: str, owner: str | None = None, *, why: str = ASKED) -> None:
+    async def end(self, session: str, owner: Sees = None, *, why: str = ASKED) -> None:
         """End a session and give its sandbox back; returns when both are done, even if the caller leaves meanwhile."""
         entry = await self._room.found(session, owner)
         await asyncio.shield(self._room.spawn(self.end_entry(entry, why), f"end {session}"))

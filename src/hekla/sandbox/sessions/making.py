@@ -66,7 +66,7 @@ class Making:
             making = self._by_key[key] = self._room.spawn(self._create(wish), f"create for {wish.owner}")
             making.add_done_callback(lambda done: self._forget_failed(key, done))
         session = await asyncio.shield(making)
-        return (await self._room.found(session.id, None)).row
+        return (await self._room.found(session.id, wish.owner)).row
 
     def _forget_failed(self, key: tuple[str, str], made: "asyncio.Future[Session]") -> None:
         if made.cancelled() or made.exception() is not None:

@@ -15,7 +15,7 @@ from hekla.sandbox.link import LinkError, NotYetError
 from hekla.sandbox.sessions.budgets import Budget, BudgetError, added, read_budget, smaller, spent
 from hekla.sandbox.sessions.lifecycle import Event, State
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.records import Sees, Session
 from hekla.sandbox.sessions.refusals import refused
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.stillness import Stillness
@@ -97,7 +97,7 @@ class Metering:
                 "a budget makes no sense", kind=row.kind, namespace=row.namespace, name=row.name, why=str(error)
             )
 
-    async def set_budget(self, session: str, owner: str | None, text: str) -> Session:
+    async def set_budget(self, session: str, owner: Sees, text: str) -> Session:
         """Its owner's budget of a session from now on; one that stood still for want of it goes on."""
         try:
             budget = read_budget(text)

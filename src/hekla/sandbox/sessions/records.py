@@ -2,7 +2,8 @@
 
 import base64
 import secrets
-from typing import Any
+from enum import Enum
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -10,6 +11,21 @@ from hekla.api.agents.node_contract import Usage
 from hekla.sandbox.sessions.lifecycle import LIVE, State
 
 FOREVER = float("inf")
+
+
+class Sight(Enum):
+    """More than one owner's sessions."""
+
+    ALL = "all"
+
+
+Sees: TypeAlias = str | Sight | None
+"""Whose sessions somebody sees: one owner's, or everybody's. None: nobody is named, the platform itself asks; it is told only whether there is one."""
+
+
+def is_seen(owner: str, sees: Sees) -> bool:
+    """Whether what belongs to an owner may be acted on."""
+    return not isinstance(sees, str) or sees == owner
 
 
 class SessionKind:

@@ -14,7 +14,7 @@ from hekla.sandbox.sessions.lifecycle import Event, State, takes
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.making import Making
 from hekla.sandbox.sessions.metering import Metering
-from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.records import Sees, Session
 from hekla.sandbox.sessions.refusals import refusal_of, refused
 from hekla.sandbox.sessions.register import BELIEVED_S, Entry
 from hekla.sandbox.sessions.stillness import Stillness, sleeps_somewhere
@@ -40,7 +40,7 @@ class Sleeping:
         self._stillness = stillness
         self._waking: dict[str, asyncio.Task[None]] = {}
 
-    async def freeze(self, session: str, owner: str | None = None) -> Session:
+    async def freeze(self, session: str, owner: Sees = None) -> Session:
         """Let a session stand still until the next request; one that does already is left."""
         entry = await self._room.found(session, owner)
         async with entry.acting:
@@ -48,7 +48,7 @@ class Sleeping:
                 await self._stand_still(entry, Event.FREEZE)
         return entry.row
 
-    async def pause(self, session: str, owner: str | None = None, *, keeps_memory: bool = True) -> Session:
+    async def pause(self, session: str, owner: Sees = None, *, keeps_memory: bool = True) -> Session:
         """Put a session to sleep: its processes stand still, or its files alone are kept and its sandbox is given back."""
         entry = await self._room.found(session, owner)
         async with entry.acting:

@@ -18,7 +18,7 @@ from hekla.sandbox.sessions.deadlines import next_due
 from hekla.sandbox.sessions.departed import Departed
 from hekla.sandbox.sessions.lifecycle import Event, IllegalEventError
 from hekla.sandbox.sessions.limits import RefusedError, SessionLimits
-from hekla.sandbox.sessions.records import Session
+from hekla.sandbox.sessions.records import Sees, Session, is_seen
 from hekla.sandbox.sessions.register import ChangedMeanwhileError, Entry, Register
 from hekla.sandbox.sessions.stock import Stock
 from hekla.sandbox.sessions.store import SessionStore
@@ -86,13 +86,13 @@ class Workroom:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def found(self, session: str, owner: str | None) -> Entry:
+    async def found(self, session: str, owner: Sees) -> Entry:
         """The entry of a live session; the same refusal for one that is unknown and for one that is somebody else's.
 
-        Of one's own it says when and why it ended.
+        Of one's own, and to who sees all, it says when and why it ended.
         """
         entry = await self.register.find(session, self.now_s)
-        if entry is None or not entry.row.is_live or (owner is not None and entry.row.owner != owner):
+        if entry is None or not entry.row.is_live or not is_seen(entry.row.owner, owner):
             ended = self.departed.sentence(session, owner, self.now_s)
             raise RefusedError(404, "session_not_found", f'session "{session[:64]}" not found{ended}')
         return entry

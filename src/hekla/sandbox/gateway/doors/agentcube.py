@@ -145,7 +145,7 @@ class _Caller:
 
         async def found() -> Errand:
             self._who = await self._house.guard.by_headers(self._arrival.headers)
-            made: Errand = errand(await self._house.desk.find(session))
+            made: Errand = errand(await self._house.desk.find(session, self._who.sees))
             return made
 
         return self._house.passage_later(self._arrival, door, found())

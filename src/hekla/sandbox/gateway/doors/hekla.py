@@ -32,7 +32,7 @@ from hekla.sandbox.link import DAEMON
 from hekla.sandbox.sessions.budgets import BudgetError, read_budget, write_budget
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Snapshot
+from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Snapshot, is_seen
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.sandbox.sessions.wishes import Wish
 
@@ -258,7 +258,7 @@ class HeklaDoor:
 def _known(house: House, arrival: Arrival, session: str) -> Session | None:
     """A session of whoever asks, where neither an issuer nor the store has to be asked; None: that may be so, or it is not there."""
     who, row = house.guard.known(arrival.headers), house.desk.known(session)
-    return row if who is not None and row is not None and who.sees in (None, row.owner) else None
+    return row if who is not None and row is not None and is_seen(row.owner, who.sees) else None
 
 
 def _errand(house: House, arrival: Arrival, row: Session, port: str | None, rest: str) -> Errand:
