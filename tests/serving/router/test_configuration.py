@@ -127,6 +127,14 @@ def test_what_cannot_be_right_is_refused_with_its_line(text, sentence):
     assert str(refused.value).startswith(f"routerConfiguration.yaml: {sentence}")
 
 
+def test_a_complaint_names_the_file_that_was_read():
+    with pytest.raises(ConfigurationError, match=r"^/etc/mine\.yaml: line 1: "):
+        Configured("scheduler: [", "/etc/mine.yaml")
+    configured = Configured("", "/etc/mine.yaml")
+    assert not configured.offer("scheduler: [")
+    assert configured.refusal.startswith("/etc/mine.yaml: line 1: ")
+
+
 def test_the_last_good_configuration_stays_in_use():
     configured = Configured(KTHENA)
     good = configured.current

@@ -169,13 +169,13 @@ def _recipes(names: "Sequence[str]", config: str) -> "list[Recipe]":
     found = [RECIPES[name] for name in names]
     if config:
         try:
-            found.append(replace(read_configuration(Path(config).read_text()).recipe, name=Path(config).name))
+            found.append(replace(read_configuration(Path(config).read_text(), config).recipe, name=Path(config).name))
         except OSError as error:
             raise CommandError(f"--config {config} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise CommandError(f"--config {config} cannot be read: it is no text in UTF-8") from None
         except ConfigurationError as error:
-            raise CommandError(f"--config {config}: {error}") from None
+            raise CommandError(f"--config {error}") from None
     return found or list(RECIPES.values())
 
 

@@ -8,7 +8,7 @@ of a policy as a whole, instead of plug-ins. While a router runs, a file that is
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from hekla.lib.yaml_lines import Lines, YamlError, read_mapping
 from hekla.serving.router.choosing import Chain, Filter, Scorer
@@ -26,6 +26,9 @@ from hekla.serving.router.prefix.recorded import RecordFormat
 from hekla.serving.router.recipes import DEFAULT, KTHENA_SIGHT, RECIPES, Recipe, Sight, seen_tokens
 
 Arguments = Mapping[str, Any]
+
+
+USUAL_FILE: Final = "routerConfiguration.yaml"
 
 
 class ConfigurationError(ValueError):
@@ -57,10 +60,11 @@ class Configuration:
 class Configured:
     """The configuration in use; the last good one stays when a newer text is refused."""
 
-    def __init__(self, text: str = "") -> None:
-        """Raises ConfigurationError when the first text cannot be used."""
+    def __init__(self, text: str = "", file: str = "") -> None:
+        """Raises ConfigurationError when the first text cannot be used; `file` is where it stands."""
+        self._file = file or USUAL_FILE
         self.text = text
-        self.current = read_configuration(text)
+        self.current = read_configuration(text, self._file)
         self.refusal = ""
         """Why the newest text is not in use; empty if it is."""
 
@@ -70,7 +74,7 @@ class Configured:
             self.refusal = ""
             return False
         try:
-            self.current = read_configuration(text)
+            self.current = read_configuration(text, self._file)
         except ConfigurationError as error:
             self.refuse(error)
             return False
@@ -82,7 +86,7 @@ class Configured:
         self.refusal = f"{error}; the configuration before it stays in use"
 
 
-def read_configuration(text: str) -> Configuration:
+def read_configuration(text: str, file: str = USUAL_FILE) -> Configuration:
     """The configuration that a text says; ConfigurationError if it cannot be used."""
     if not text.strip():
         return Configuration()
@@ -90,7 +94,7 @@ def read_configuration(text: str) -> Configuration:
         return _Reader().read(read_mapping(text, "expected a mapping with `scheduler` and `auth`"))
     except YamlError as error:
         where = f"line {error.line}: " if error.line else ""
-        raise ConfigurationError(f"routerConfiguration.yaml: {where}{error}") from None
+        raise ConfigurationError(f"{file}: {where}{error}") from None
 
 
 def _tenants(file: Lines) -> Mapping[str, Limit]:

@@ -104,7 +104,7 @@ class Router:
         loop = asyncio.get_running_loop()
         self._now = loop.time
         dice = random.Random(secrets.randbits(64)).random
-        self.configured = Configured(_text_of(settings.configuration_file))
+        self.configured = Configured(_text_of(settings.configuration_file), settings.configuration_file)
         self.fleet = Fleet()
         self.plugin_times = PluginTimes(time.perf_counter)
         self.replication = Replication(settings, self._now)
