@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from hekla.node.runtimes.sandbox import runtime as runtime_module
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
 from hekla.node.runtimes.sandbox.room import Held, look_after_s, who_must_go
 from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
+from hekla.testing import virtual_time
 
 GIB, MIB = 1 << 30, 1 << 20
 PATIENCE_S = 60.0
@@ -33,12 +35,68 @@ def test_who_is_over_a_limit_goes_and_where_little_is_left_the_largest():
     )
     assert who_must_go(0, 16 * GIB, [Held("d", GIB - 1)]) == ()  # somebody else took it
     assert who_must_go(0, 16 * GIB, []) == ()
+    many = [Held(f"s{number}", GIB - 1) for number in range(20)]
+    assert [name for name, _ in who_must_go(0, 16 * GIB, many)] == ["s0"], (
+        "each alone is small, and together they fill it"
+    )
 
 
 def test_the_less_is_left_the_sooner_it_is_looked_at_again():
     assert look_after_s(12 * GIB, 16 * GIB) == room.LATEST_S
     assert look_after_s(3 * GIB, 16 * GIB) == 0.5
     assert look_after_s(0, 16 * GIB) == room.SOONEST_S
+
+
+def looked(monkeypatch, free_bytes, held, end, lasts_s):
+    """When it looked, while the machine has so much left."""
+    times = []
+
+    def seen(cells, *, is_short):
+        times.append(asyncio.get_running_loop().time())
+        return held()
+
+    async def here(work, *given, **more):
+        return work(*given, **more)
+
+    monkeypatch.setattr(room, "_held", seen)
+    monkeypatch.setattr(room.asyncio, "to_thread", here)
+
+    async def told():
+        cells = [(SimpleNamespace(name="s"), GIB)]
+        watching = asyncio.create_task(room.keep_room(lambda: cells, end, free=lambda: (free_bytes, 16 * GIB)))
+        await asyncio.sleep(lasts_s)
+        assert not watching.done()
+        watching.cancel()
+
+    virtual_time.run(told())
+    return times
+
+
+def test_while_others_keep_the_machine_short_it_is_looked_at_less_and_less_often(monkeypatch):
+    async def nobody(name, why):
+        pytest.fail(name)
+
+    times = looked(monkeypatch, 0, lambda: [Held("s", MIB)], nobody, 60.0)
+    assert 20 < len(times) < 45
+    assert times[1] - times[0] < 0.1
+    assert times[-1] - times[-2] == pytest.approx(room.LATEST_S)
+
+
+def test_a_round_that_fails_is_not_the_last_one_and_keeps_nobody_else_alive(monkeypatch):
+    ended = []
+
+    async def end(name, why):
+        ended.append(name)
+        raise OSError("the zygote is gone")
+
+    def held():
+        if not ended:
+            ended.append("nobody")
+            raise RuntimeError("a process that cannot be read")
+        return [Held("a", 2 * GIB, GIB), Held("b", 2 * GIB, GIB)]
+
+    looked(monkeypatch, 8 * GIB, held, end, 5.0)
+    assert ended == ["nobody", "a", "b", "a", "b"]
 
 
 def live(tmp_path, story):

@@ -8,7 +8,7 @@ groups the kernel does all this (`groups.py`).
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from hekla.node.runtimes.sandbox.cells import Cell, running_pids
 log = structlog.get_logger(__name__)
 
 FREE_SHARE = 16
-"""A sixteenth of the machine's memory is kept free, and whoever holds less than a sixteenth is not the one who took it."""
+"""A sixteenth of the machine's memory is kept free; where all sandboxes together hold less than a sixteenth, others took it, and none of them must go."""
 SOONEST_S, LATEST_S = 0.02, 2.0
 FASTEST = 4 << 30
 """Bytes a second that programs can fill: how soon what is free could be gone."""
@@ -38,7 +38,7 @@ class Held:
     limit_bytes: int = 0
 
 
-def who_must_go(free_bytes: int, whole_bytes: int, sandboxes: Iterable[Held]) -> Sequence[tuple[str, str]]:
+def who_must_go(free_bytes: int, whole_bytes: int, sandboxes: Sequence[Held]) -> Sequence[tuple[str, str]]:
     """Names, each with the sentence that its owner reads: all that are over their own limit, or the largest where too little is left."""
     told = [
         (one.name, f"it held {one.held_bytes // _MIB} MiB of memory, its limit is {one.limit_bytes // _MIB} MiB")
@@ -47,9 +47,9 @@ def who_must_go(free_bytes: int, whole_bytes: int, sandboxes: Iterable[Held]) ->
     ]
     if told or free_bytes * FREE_SHARE >= whole_bytes:
         return told
-    largest = max(sandboxes, key=lambda one: one.held_bytes, default=None)
-    if largest is None or largest.held_bytes * FREE_SHARE < whole_bytes:
+    if sum(one.held_bytes for one in sandboxes) * FREE_SHARE < whole_bytes:
         return ()
+    largest = max(sandboxes, key=lambda one: one.held_bytes)
     why = (
         f"the machine had {free_bytes // _MIB} MiB of memory left, and of its sandboxes this one held the most, {largest.held_bytes // _MIB} MiB; "
         "without control groups nothing else bounds it"
@@ -75,17 +75,47 @@ async def keep_room(
     *,
     free: Callable[[], tuple[int, int]] = free_memory,
 ) -> None:
-    """For ever: look, and end whom must go. `holders` are the sandboxes and their limits; `end` is told a name and a sentence."""
+    """For ever: look, and end whoever must go. `holders` are the sandboxes and their limits; `end` is told a name and a sentence.
+
+    A round that fails is logged, and the next one follows. While nobody must go though little is left, each round waits twice as long.
+    """
+    patience_s = SOONEST_S
     while True:
-        free_bytes, whole_bytes = free()
-        is_short = free_bytes * FREE_SHARE < whole_bytes
-        cells = [(cell, limit) for cell, limit in holders() if is_short or limit]
-        if cells:
-            found = await asyncio.to_thread(_held, cells, is_short=is_short)
-            for name, why in who_must_go(free_bytes, whole_bytes, found):
-                log.warning("sandbox takes too much memory", sandbox=name, why=why)
-                await end(name, why)
-        await asyncio.sleep(look_after_s(free_bytes, whole_bytes))
+        soon_s, has_ended = LATEST_S, False
+        try:
+            free_bytes, whole_bytes = free()
+            soon_s = look_after_s(free_bytes, whole_bytes)
+            has_ended = await _look(holders(), end, free_bytes, whole_bytes)
+        except Exception as error:  # whatever it was, memory is bounded by nothing else
+            log.exception(
+                "who takes too much memory could not be found or ended", error=f"{type(error).__name__}: {error}"
+            )
+        patience_s = SOONEST_S if has_ended or soon_s > SOONEST_S else min(LATEST_S, 2 * patience_s)
+        await asyncio.sleep(max(soon_s, patience_s))
+
+
+async def _look(
+    holders: Sequence[tuple[Cell, int]],
+    end: Callable[[str, str], Awaitable[None]],
+    free_bytes: int,
+    whole_bytes: int,
+) -> bool:
+    """Whether somebody was ended. One that cannot be ended keeps no other from it."""
+    is_short = free_bytes * FREE_SHARE < whole_bytes
+    cells = [(cell, limit) for cell, limit in holders if is_short or limit]
+    if not cells:
+        return False
+    told = who_must_go(free_bytes, whole_bytes, await asyncio.to_thread(_held, cells, is_short=is_short))
+    failed: list[Exception] = []
+    for name, why in told:
+        log.warning("sandbox takes too much memory", sandbox=name, why=why)
+        try:
+            await end(name, why)
+        except Exception as error:  # noqa: BLE001 - raised below, after the others
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return bool(told)
 
 
 def _held(cells: Sequence[tuple[Cell, int]], *, is_short: bool) -> Sequence[Held]:
