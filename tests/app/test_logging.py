@@ -1,3 +1,4 @@
+import errno
 import io
 import sys
 
@@ -28,3 +29,36 @@ def test_a_log_outlives_the_standard_error_it_began_with(monkeypatch):
     assert "event=one a=1" in first_said
     assert "event=two" in second.getvalue()
     assert "unheard" not in second.getvalue()
+
+
+def test_a_line_that_cannot_be_written_is_counted_and_nobody_dies_of_it(monkeypatch):
+    """A platform whose disk was full died of telling so."""
+
+    class Full(io.StringIO):
+        is_full = True
+
+        def write(self, text):
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(text)
+
+        def flush(self):
+            self.write("")
+
+    full = Full()
+    monkeypatch.setattr(sys, "stderr", full)
+    configure_logging("info")
+    log = structlog.get_logger()
+    for number in range(3):
+        log.info("unheard", number=number)
+    full.is_full = False
+    log.info("heard")
+    log.info("and again")
+    told = full.getvalue().splitlines()
+    assert [line.split("event=")[1] for line in told] == [
+        '"log lines were lost: they could not be written" lines=3', "heard", '"and again"',
+    ]  # fmt: skip
+    gone = io.StringIO()
+    gone.close()
+    monkeypatch.setattr(sys, "stderr", gone)
+    log.info("to nobody")

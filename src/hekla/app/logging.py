@@ -1,5 +1,6 @@
 """How the platform logs: one event a line, key=value, to standard error; `--log-level debug` shows every decision."""
 
+import contextlib
 import io
 import logging
 import sys
@@ -27,10 +28,24 @@ def configure_logging(level: str) -> None:
 
 
 class _StandardError(io.TextIOBase):
-    """Whatever is standard error at the moment: one that was kept may have been closed since."""
+    """Whatever is standard error at the moment: one that was kept may have been closed since.
+
+    A line that cannot be written, as the disk is full or the reader has gone, is lost: whoever tells of something must not die of it.
+    """
+
+    def __init__(self) -> None:
+        self._lost = 0
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        lost = f'level=warning event="log lines were lost: they could not be written" lines={self._lost}\n'
+        try:
+            sys.stderr.write(lost + text if self._lost else text)
+        except (OSError, ValueError):
+            self._lost += 1
+        else:
+            self._lost = 0
+        return len(text)
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()

@@ -454,9 +454,12 @@ class Cells:
         """One report of the zygote."""
         if report["event"] == "ready":
             self._zygote_pid = report["pid"]
-            (self._state / "zygote.json").write_text(json.dumps(describe_process(self._zygote_pid)))
             if self._zygote_ready is not None:
                 _settle(self._zygote_ready)
+            try:
+                (self._state / "zygote.json").write_text(json.dumps(describe_process(self._zygote_pid)))
+            except OSError as problem:  # who comes after a kill finds it by its mark
+                log.warning("zygote not noted", error=str(problem))
             return
         if report["event"] == "zygote gone":
             self._lose_zygote()
