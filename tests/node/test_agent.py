@@ -391,6 +391,30 @@ def test_a_restarted_agent_starts_again_what_ran_and_leaves_alone_what_had_ended
     live(story)
 
 
+def test_a_node_whose_heartbeats_were_missed_says_anew_that_it_is_ready(live):
+    """After a full disk it stayed NotReady for up to five minutes: its lease alone makes no node ready again."""
+
+    async def story(cluster):
+        registrar = cluster.agent.registrar
+        unknown = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
+        await cluster.client.patch(Node, "n0", unknown, patch_type=PatchType.STRATEGIC, subresource="status")
+
+        async def ready():
+            node = await cluster.client.get(Node, "n0")
+            return next(one.status for one in node.status.conditions if one.type == "Ready")
+
+        await registrar._logged("n0", registrar._renew)
+        assert await ready() == "Unknown"  # somebody's word against ours, which nobody waits for
+        registrar._renewed_s["n0"] -= 41
+        await registrar._logged("n0", registrar._renew)
+        assert await ready() == "True"
+        before = (await cluster.client.get(Node, "n0")).metadata.resource_version
+        await registrar._logged("n0", registrar._renew)  # and no more often than that
+        assert (await cluster.client.get(Node, "n0")).metadata.resource_version == before
+
+    live(story)
+
+
 def test_a_simulated_pod_lives_as_its_annotations_say(live):
     async def story(cluster):
         annotations = {"hekla.dev/simulated-duration": "20ms", "hekla.dev/simulated-exit-code": "4"}

@@ -246,6 +246,8 @@ class Registrar:
         self._since = clock.now()
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._registered: set[str] = set()
+        self._renewed_s: dict[str, float] = {}
+        """When leases were renewed last, by the clock that nobody sets."""
         self.trouble = ""
         """Why the API server does not let us register; empty if nothing is wrong."""
 
@@ -376,6 +378,11 @@ class Registrar:
     async def _renew(self, name: str) -> None:
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": self._stamp()}
         await self._client.patch(Lease, name, {"spec": spec}, LEASE_NAMESPACE, field_manager="hekla-node")
+        now_s = self._clock.elapsed_s()
+        if now_s - self._renewed_s.get(name, now_s) > LEASE_DURATION_S:
+            # it has been taken for lost, and only its own word makes it ready again
+            await self._write_status(name)
+        self._renewed_s[name] = now_s
 
     def _stamp(self) -> str:
         return rfc3339_micro(self._clock.now())
