@@ -10,7 +10,17 @@ from hekla.kube.api_client import ApiClient
 from hekla.kube.errors import NotFoundError
 from hekla.placement.cluster import Cluster
 from hekla.scheduler.batch import BatchScheduler
-from hekla.scheduler.memory import KEY, MOST_PAIRS, NAME, Memory, PrecedencePair, fingerprint, memory_of, recall
+from hekla.scheduler.memory import (
+    KEY,
+    MOST_PAIRS,
+    NAME,
+    Memory,
+    MemoryKeeper,
+    PrecedencePair,
+    fingerprint,
+    memory_of,
+    recall,
+)
 from scheduler.schedulerkit import running, until, world
 
 NAMESPACE = "kube-system"
@@ -61,6 +71,33 @@ def test_everything_that_is_remembered_is_news() -> None:
     cluster.precedence.forget_old(1e9)
     seen.append(fingerprint(cluster))
     assert len(set(seen)) == len(seen)
+
+
+def test_who_has_a_key_of_its_own_since_an_upgrade_remembers_what_it_wrote_before() -> None:
+    """Every scheduler wrote under `memory`: one of another name than `volcano` forgot who made way, and two jobs could change places."""
+
+    async def story() -> None:
+        async with world(nodes=1) as (client, first):
+            await until(lambda: _follows(first))
+            first.cluster.precedence.note("urgent", "modest", first.now_s())
+            await first._memory.keep()
+
+            def of_team() -> tuple[Cluster, MemoryKeeper]:
+                cluster = Cluster()
+                times = lambda: (first.now_s(), 1.8e9)  # noqa: E731
+                return cluster, MemoryKeeper(client, NAMESPACE, cluster=cluster, times=times, key=f"{KEY}.team-a")
+
+            cluster, keeper = of_team()
+            await keeper.recall()
+            assert cluster.precedence.before("modest") == frozenset({"urgent"})
+            await keeper.keep()
+            await client.patch(ConfigMap, NAME, {"data": {KEY: '{"letIn":["anothers"]}'}}, NAMESPACE)
+            cluster, keeper = of_team()
+            await keeper.recall()
+            assert cluster.precedence.before("modest") == frozenset({"urgent"})
+            assert cluster.let_in == set(), "what others wrote since is theirs"
+
+    asyncio.run(story())
 
 
 async def _is_written(client: ApiClient, words: str) -> bool:

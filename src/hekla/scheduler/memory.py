@@ -97,10 +97,16 @@ class MemoryKeeper:
         self._fault = ""
 
     async def recall(self) -> None:
-        """Take in what is written; a memory that cannot be read is told and left behind."""
+        """Take in what is written; a memory that cannot be read is told and left behind.
+
+        Who has no key yet is given what lies under `memory`, for every scheduler wrote there once, and writes its own after the first cycle.
+        """
         try:
-            found = await self._client.get(ConfigMap, NAME, self._namespace)
-            recall(self._cluster, msgspec.json.decode(found.data.get(self._key, "{}"), type=Memory), *self._times())
+            data = (await self._client.get(ConfigMap, NAME, self._namespace)).data
+            text = data.get(self._key, data.get(KEY, "{}"))
+            recall(self._cluster, msgspec.json.decode(text, type=Memory), *self._times())
+            if self._key not in data:
+                return
         except NotFoundError:
             return
         except (KubeError, msgspec.DecodeError) as error:
