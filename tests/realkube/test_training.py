@@ -162,3 +162,23 @@ def test_an_api_server_that_is_killed_is_followed_again(
             break
     cluster.wait(f"vcjob/again -n {namespace}", COMPLETED)
     assert all(one.process.poll() is None for one in training.values())
+
+
+def test_each_of_two_schedulers_is_asked_of_its_own_pods(
+    cluster: Cluster, training: dict[str, Component], namespace: str, capsys: pytest.CaptureFixture[str]
+):
+    """A version of the API may be called like a scheduler, and rights know no versions. The rights of the second are the page's."""
+    page, first = (ROOT / "docs/howto/install-on-kubernetes.md").read_text(), "apiVersion: v1\nkind: Service\n"
+    cluster.ours("apply", "-f", "-", stdin=first + page.partition(first)[2].partition("END\n")[0])
+    spec = "{schedulerName: NAME, nodeSelector: {a: b}, containers: [{name: c, image: i}]}"
+    pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: lone-NAME}}\nspec: {spec}"
+    with cluster.running("scheduler", "--scheduler-name=team-a", "--groups-for-gangs-only") as second:
+        second.wait_for(r"event=answers .*registration=team-a", timeout_s=60)
+        cluster.kubectl("wait", "apiservice/team-a.scheduling.hekla.dev", "--for=condition=Available", "--timeout=60s")
+        for name in ("volcano", "team-a"):
+            cluster.kubectl.within(namespace)("apply", "-f", "-", stdin=pod.replace("NAME", name))
+            cluster.wait(f"pod/lone-{name} -n {namespace}", "condition=PodScheduled=False")
+            assert main(["why", f"pod/lone-{name}", "-n", namespace, "--kubeconfig", str(cluster.kubeconfig)]) == 0
+            assert f"pod lone-{name} finds no node" in capsys.readouterr().out
+        assert second.stop() == 0
+    assert "team-a" not in cluster.kubectl("get", "apiservices").out
