@@ -358,6 +358,30 @@ def test_one_name_that_is_gone_keeps_nothing_else_from_being_deleted(web, tmp_pa
     assert "right" in err
 
 
+def test_an_empty_name_deletes_nothing(web, tmp_path):
+    """The path without a name is that of all objects: `hekla delete configmap "$UNSET"` deleted every one of the namespace."""
+    assert web.run("apply", "-f", web.file("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept}\n"))[0] == 0
+    for words in (("configmap", ""), ("configmap", "other", ""), ("configmap/",)):
+        code, out, err = web.run("delete", *words)
+        assert (code, out) == (2, ""), err
+    code, _, err = web.run("delete", "-f", web.file("apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: ke}\n"))
+    assert (code, "has no metadata.name, only a generateName" in err) == (1, True)
+    code, _, err = web.run("job", "delete", "")
+    assert (code, "resource name may not be empty" in err) == (1, True)
+    assert web.run("get", "configmap", "kept")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["a b", "a\nb", "a?b", "a#b", "a%zz", "\xe9"])
+def test_a_name_that_nothing_can_have_is_not_found(web, name):
+    """Blanks ended in a traceback, and what stood behind a question mark went to the server as a parameter."""
+    for words in (
+        ("get", "pod", name), ("delete", "pod", name), ("label", f"pod/{name}", "a=b"), ("logs", name),
+        ("scale", f"deployment/{name}", "--replicas", "1"), ("patch", "pod", name, "-p", "{}"),
+    ):  # fmt: skip
+        code, _, err = web.run(*words)
+        assert (code, "not found" in err) == (1, True), (words, err)
+
+
 def test_the_version_is_told_as_other_programs_tell_it(capsys):
     assert main(["--version"]) == main(["version"]) == 0
     first, second = capsys.readouterr().out.splitlines()

@@ -77,6 +77,11 @@ def test_a_yaml_that_is_no_object_is_refused():
         ("apiVersion: v1", "kind is missing"),
         ("{apiVersion: v1, kind: Pod}", "Pod has no metadata.name"),
         ("{apiVersion: v1, kind: 3, metadata: {name: a}}", "kind is missing"),
+        (
+            "{apiVersion: v1, kind: Pod, metadata: {name: 5}}",
+            "metadata.name of Pod is 5, which is no text; put it in quotes",
+        ),
+        ("{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: [b]}}", "metadata.namespace of Pod is ['b']"),
     ],
 )
 def test_what_an_object_lacks_is_named(text, sentence):
@@ -155,7 +160,7 @@ def test_selections_are_read_as_kubectl_reads_them():
     assert words("pod", "a", "b") == [("pods", ("a", "b"))]
     assert words("pod/a", "vj/t") == [("pods", ("a",)), ("jobs", ("t",))]
     assert words("pods,vj") == [("pods", ()), ("jobs", ())]
-    for wrong in [("pods,vj", "a"), ("pod/a", "b"), ("pod/",), ()]:
+    for wrong in [("pods,vj", "a"), ("pod/a", "b"), ("pod/",), (), ("pod", ""), ("pod", "a", ""), ("",)]:
         with pytest.raises(CommandError):
             words(*wrong)
 

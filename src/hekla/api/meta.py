@@ -4,12 +4,21 @@ Kinds are typed views for reading. Writing goes through patches (`hekla.kube.com
 knows only the fields declared here, and writing it back whole would erase the others.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote
 
 from msgspec import Struct, field
+
+_is_plain = re.compile(r"[a-zA-Z0-9._{}-]*").fullmatch  # braces: OpenAPI writes `{namespace}`
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a URL's path."""
+    return name if _is_plain(name) else quote(name, safe=":")
 
 
 class Scope(StrEnum):
@@ -104,12 +113,15 @@ class Kind:
         return self.scope is Scope.NAMESPACED
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-        """The URL path of a collection or an object; `namespace` None or empty means all, or none."""
+        """The URL path of a collection or an object; `namespace` None or empty means all, or none.
+
+        Names are escaped where they have to be: one with a blank or a slash is somebody's mistake, and no other path.
+        """
         parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
         if self.is_namespaced and namespace:
-            parts.append(f"namespaces/{namespace}")
+            parts.append(f"namespaces/{segment(namespace)}")
         parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
+        parts += [part for part in (segment(name), subresource) if part]
         return "/".join(parts)
 
 

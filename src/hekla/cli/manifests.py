@@ -49,7 +49,11 @@ def _read_place(place: str, *, recursive: bool) -> Iterator[Manifest]:
         )
     path = Path(place)
     if path.is_dir():
-        files = sorted(path.rglob("*") if recursive else path.iterdir())
+        try:
+            files = sorted(path.rglob("*") if recursive else path.iterdir())
+        except OSError as error:
+            reason = (error.strerror or "cannot be read").lower()
+            raise CommandError(f"{place}: {error.filename or 'a folder in it'} cannot be listed: {reason}") from None
         for file in files:
             if file.suffix in SUFFIXES and file.is_file():
                 yield from _read_file(file)
@@ -97,6 +101,12 @@ def _checked(document: Any, source: str) -> Iterator[Manifest]:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
         raise CommandError(f"{source}: {document['kind']} has no metadata.name")
+    for field in ("name", "generateName", "namespace"):
+        if not isinstance(said := metadata.get(field, ""), str | None):
+            hint = "put it in quotes" if isinstance(said, int | float) else "a name is text"
+            raise CommandError(
+                f"{source}: metadata.{field} of {document['kind']} is {said!r}, which is no text; {hint}"
+            )
     yield Manifest(source, document)
 
 

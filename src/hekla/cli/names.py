@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from hekla.api.meta import segment
+
 if TYPE_CHECKING:
     from hekla.cli.connection import Connection
     from hekla.kube.errors import NotFoundError
@@ -89,7 +91,7 @@ async def _hint(connection: "Connection", collection: str, name: str) -> str:
         return ""
     if unknown := await _namespace_hint(connection, namespace):
         return f"; {unknown}"
-    same = await _metadata_at(connection, f"{group}/{resource}", f"&fieldSelector=metadata.name%3D{name}")
+    same = await _metadata_at(connection, f"{group}/{resource}", f"&fieldSelector=metadata.name%3D{segment(name)}")
     others = sorted({one["namespace"] for one in same if one["name"] == name})
     return f'; there is one in namespace "{others[0]}": add -n {others[0]}' if others else ""
 

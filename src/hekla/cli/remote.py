@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from hekla.api.pods import Pod
 from hekla.wire import channels
 from hekla.wire.channels import Channel, ChannelData
 
@@ -41,7 +42,7 @@ class Remote:
         query += [("stdout", "true"), ("stdin", str(self.has_stdin).lower()), ("tty", str(self.has_tty).lower())]
         query += [("stderr", "true")] if not self.has_tty else []
         query += [("container", self.container)] if self.container else []
-        return f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}/exec?{urlencode(query)}"
+        return f"{Pod.kind_info.path(self.namespace, self.pod, 'exec')}?{urlencode(query)}"
 
 
 async def converse(socket: "WebSocket", remote: Remote) -> int:

@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from functools import lru_cache, partial
 from typing import TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 import structlog
 
 from hekla import __version__
-from hekla.api.meta import Document, Kind, Resource
+from hekla.api.meta import Document, Kind, Resource, segment
 from hekla.kube.answers import (
     Frame,
     error_from_response,
@@ -54,7 +54,6 @@ Undurable = list["asyncio.Future[None]"] | None
 """See `Request.undurable`."""
 
 _encode = msgspec.json.Encoder().encode
-_is_plain = re.compile(r"[a-zA-Z0-9._-]*").fullmatch
 
 
 class ApiClient:
@@ -81,7 +80,7 @@ class ApiClient:
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         """One object; NotFoundError if it is absent."""
-        return decoder(kind)(await self._send("GET", _path(kind.kind_info, namespace, name)))
+        return decoder(kind)(await self._send("GET", kind.kind_info.path(namespace, name)))
 
     async def list(
         self, kind: type[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -189,7 +188,7 @@ class ApiClient:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(pod)}/binding"
+        path = f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(pod)}/binding"
         await self._send("POST", path, _encode(binding))
 
     async def bind_many(self, bindings: Sequence[tuple[str, str, str, str]]) -> "Sequence[ApiError | None]":
@@ -207,7 +206,7 @@ class ApiClient:
         }
         if grace_s is not None:
             eviction["deleteOptions"] = {"gracePeriodSeconds": grace_s}
-        path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(pod)}/eviction"
+        path = f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(pod)}/eviction"
         await self._send("POST", path, _encode(eviction), retries=0)
 
     async def request(
@@ -236,7 +235,7 @@ class ApiClient:
 
     async def get_document(self, kind: Kind, name: str, namespace: str = "", subresource: str = "") -> Document:
         """One object as it is on the wire."""
-        return document_of(await self._send("GET", _path(kind, namespace, name, subresource)))
+        return document_of(await self._send("GET", kind.path(namespace, name, subresource)))
 
     async def list_documents(
         self, kind: Kind, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -305,6 +304,8 @@ class ApiClient:
         resource_version: str = "",
     ) -> Document:
         """Ask for deletion; the answer is a Status if the object is gone, and the object if it is still leaving."""
+        if not name:  # the path without one is that of all objects
+            raise ApiError(400, "BadRequest", "resource name may not be empty")
         options: Document = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
@@ -313,7 +314,7 @@ class ApiClient:
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         if uid or resource_version:
             options["preconditions"] = {key: value for key, value in preconditions.items() if value}
-        return document_of(await self._send("DELETE", _path(kind, namespace, name), _encode(options)))
+        return document_of(await self._send("DELETE", kind.path(namespace, name), _encode(options)))
 
     async def close(self) -> None:
         """Release the transport."""
@@ -325,7 +326,7 @@ class ApiClient:
         whole = {"apiVersion": kind.api_version, "kind": kind.kind, **document}
         namespace = namespace or document.get("metadata", {}).get("namespace", "")
         query = "?dryRun=All" if dry_run else ""
-        return await self._send("POST", _path(kind, namespace) + query, _encode(whole), undurable=undurable)
+        return await self._send("POST", kind.path(namespace) + query, _encode(whole), undurable=undurable)
 
     async def _patch(
         self,
@@ -343,7 +344,7 @@ class ApiClient:
         query = _patch_query(field_manager, is_forced=force and patch_type is PatchType.APPLY)
         if patch_type is PatchType.APPLY and isinstance(patch, dict):
             patch = {"apiVersion": kind.api_version, "kind": kind.kind, **patch}
-        path = f"{_path(kind, namespace, name, subresource)}?{query}"
+        path = f"{kind.path(namespace, name, subresource)}?{query}"
         return await self._send("PATCH", path, _encode(patch), content_type=patch_type, undurable=undurable)
 
     async def _pages(
@@ -352,7 +353,7 @@ class ApiClient:
         token = ""
         while True:
             paging = {"limit": str(self._page_limit)} | ({"continue": token} if token else {})
-            page = read(await self._send("GET", f"{_path(kind, namespace)}?{urlencode(query | paging)}"))
+            page = read(await self._send("GET", f"{kind.path(namespace)}?{urlencode(query | paging)}"))
             yield page
             token = page.continue_token
             if not token:
@@ -420,14 +421,6 @@ class ApiClient:
             log.warning("server warned", method=method, path=path.partition("?")[0], warning=warning)
 
 
-def _quoted(part: str) -> str:
-    return part if _is_plain(part) else quote(part)
-
-
-def _path(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
-    return kind.path(_quoted(namespace), _quoted(name), subresource)
-
-
 @lru_cache(maxsize=64)  # a program has one name, and quoting it took 10 us of each patch
 def _patch_query(field_manager: str, *, is_forced: bool) -> str:
     return urlencode({"fieldManager": field_manager} | ({"force": "true"} if is_forced else {}))
@@ -454,7 +447,7 @@ def _watch_path(
         query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     if timeout_s is not None:
         query["timeoutSeconds"] = str(timeout_s)
-    return f"{_path(kind, namespace)}?{urlencode(query)}"
+    return f"{kind.path(namespace)}?{urlencode(query)}"
 
 
 def _retry_after_s(error: ApiError) -> float | None:

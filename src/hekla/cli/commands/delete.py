@@ -136,6 +136,8 @@ class Deletion:
         for manifest in reversed(read_manifests(files, recursive=recursive) if files else []):
             kind = catalogue.of_document(manifest.document, manifest.source).kind
             metadata = manifest.document["metadata"]
+            if not metadata.get("name"):
+                raise CommandError(f"{manifest.source}: {kind.kind} has no metadata.name, only a generateName")
             found.append(
                 (kind.path(metadata.get("namespace") or namespace, metadata["name"]), _label(kind, metadata["name"]))
             )

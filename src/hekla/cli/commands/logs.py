@@ -99,9 +99,10 @@ async def _one(connection: "Connection", namespace: str, name: str, query: dict[
     import sys
     from urllib.parse import urlencode
 
+    from hekla.api.pods import Pod
     from hekla.cli.main import CommandError
 
-    pod = await connection.client.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
+    pod = await connection.client.request("GET", Pod.kind_info.path(namespace, name))
     if not pod["spec"].get("nodeName"):  # servers answer with an empty log, as if it had run and written nothing
         raise CommandError(
             f"pod {name} has no log yet, for it waits for a node; `hekla why pod/{name} -n {namespace}` says why"
@@ -109,7 +110,7 @@ async def _one(connection: "Connection", namespace: str, name: str, query: dict[
     if not query.get("container"):
         query = query | {"container": _container_of(pod)}
     filled = urlencode({key: value for key, value in query.items() if value})
-    pieces = connection.client.stream(f"/api/v1/namespaces/{namespace}/pods/{name}/log?{filled}")
+    pieces = connection.client.stream(f"{Pod.kind_info.path(namespace, name, 'log')}?{filled}")
     if not prefix:
         async for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -148,10 +149,12 @@ def _container_of(pod: "Document") -> str:
 async def pods_of(connection: "Connection", target: str, namespace: str) -> list[str]:
     """The names of the pods that a target means: itself, or those that an object controls, at any depth."""
     from hekla.api.core import Pod
-    from hekla.cli.main import CommandError
+    from hekla.cli.main import EXIT_USAGE, CommandError
     from hekla.cli.resources import discover
 
     kind_word, slash, name = target.partition("/")
+    if not (name if slash else kind_word):
+        raise CommandError(f'"{target}" names no pod', EXIT_USAGE)
     if not slash:
         return [target]
     kind = (await discover(connection)).find(kind_word).kind

@@ -39,11 +39,12 @@ def run(
     pairs = [parse_ports(text) for text in ports]
 
     async def work(connection: "Connection") -> None:
+        from hekla.api.pods import Pod
         from hekla.cli.commands.logs import pods_of
 
         where = namespace or connection.default_namespace
         [name, *_] = await pods_of(connection, pod, where)
-        await _forward(connection, f"/api/v1/namespaces/{where}/pods/{name}/portforward", pairs, address)
+        await _forward(connection, Pod.kind_info.path(where, name, "portforward"), pairs, address)
 
     run_connected(kubeconfig, work)
 
