@@ -125,3 +125,22 @@ def test_a_pod_that_leaves_before_it_had_a_node_is_forced_away(now):
 def test_the_oldest_ended_pods_are_forgotten_when_there_are_too_many():
     assert surplus_ended([]) == []
     assert MAX_ENDED > 1000
+
+
+def test_a_condition_without_a_type_keeps_no_node_from_being_told_as_lost(now):
+    # the reconciler failed on it for ever, and its pods were never evicted
+    lost = node()
+    lost["status"]["conditions"] = [{"lastHeartbeatTime": "2020-01-01T00:00:00Z"}]
+    world = FakeWorld(lost)
+    converge(reconcile_node, world, "", "n", now=now)
+    told = {one.type: one.status for one in world.get(Node, "", "n").status.conditions}
+    assert told["Ready"] == "Unknown"
+
+
+@pytest.mark.parametrize("renewed", ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-23:59"])
+def test_a_lease_of_the_last_second_of_all_time_is_a_sign_of_life(now, renewed):
+    said = lease(now)
+    said["spec"]["renewTime"] = renewed
+    world = FakeWorld(node(), said)
+    converge(reconcile_node, world, "", "n", now=now)
+    assert taints(world) == []

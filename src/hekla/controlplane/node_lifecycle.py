@@ -63,7 +63,8 @@ def _lease_left_s(node: Node, world: World, now: datetime) -> float:
     signs = [
         sign for sign in (renewed, parse_rfc3339(node.metadata.creation_timestamp), *heartbeats) if sign is not None
     ]
-    return (max(signs) + GRACE - now).total_seconds() if signs else GRACE.total_seconds()
+    # in this order: nothing can be added to the year 9999
+    return (max(signs) - now + GRACE if signs else GRACE).total_seconds()
 
 
 def _declare_unknown(node: Node, now: datetime) -> Iterator[Command]:
@@ -75,7 +76,7 @@ def _declare_unknown(node: Node, now: datetime) -> Iterator[Command]:
             "lastTransitionTime": rfc3339(now),
         }  # fmt: skip
         conditions.append(document)
-    if not any(one["type"] == "Ready" for one in conditions):
+    if not any(one.type == "Ready" for one in node.status.conditions):
         message = "Kubelet never posted node status."
         conditions.append(
             {
