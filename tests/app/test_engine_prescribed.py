@@ -150,7 +150,7 @@ def asked(schema):
     ],
 )  # fmt: skip
 def test_the_smallest_document_is_written(schema, document):
-    assert json.loads(asked(schema).text) == document
+    assert json.loads(asked(schema)) == document
 
 
 @pytest.mark.parametrize(
@@ -166,6 +166,7 @@ def test_the_smallest_document_is_written(schema, document):
         {"$ref": "http://elsewhere/x"},
         {"allOf": [{"$ref": "#"}]},
         {"type": "array", "minItems": 2, "items": {"type": "array", "minItems": 50, "items": {"type": "array", "minItems": 50}}},
+        {"type": "number", "minimum": 1, "multipleOf": 1e-320},
         {"type": "wibble"},
         "text",
         7,
@@ -189,4 +190,63 @@ def test_a_schema_that_no_answer_fits_is_refused_at_once(schema):
 )  # fmt: skip
 def test_a_schema_without_sense_breaks_nothing(schema):
     with contextlib.suppress(BadBodyError):
-        json.loads(asked(schema).text)
+        json.loads(asked(schema))
+
+
+LONG = "y" * 1_000_000
+WIDE = {f"p{number}": {"$ref": "#/$defs/a"} for number in range(5_000)}
+A = {"$defs": {"a": {"type": "boolean"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "minItems": 990, "items": {"const": "y" * 10_000}},
+        {"type": "array", "minItems": 990, "items": {"enum": ["y" * 10_000]}},
+        {"type": "array", "minItems": 990, "items": {"properties": {"y" * 10_000: {"const": 1}}}},
+        {"type": "array", "minItems": 990, "items": {"required": ["y" * 10_000]}},
+        {"type": "array", "minItems": 990, "items": {"minLength": 10_000}},
+        {"type": "array", "minItems": 990, "items": {"type": "integer", "minimum": 10**4_000}},
+        {"const": LONG},
+        {"const": "\u00e9" * 50_000},
+        {"$ref": "#" + LONG},
+        {"type": "array", "minItems": 990, "items": {"type": "object", "properties": WIDE}, **A},
+        {"type": "array", "minItems": 990, "items": {"allOf": [{"properties": WIDE}, {"properties": WIDE}]}, **A},
+        {"type": "array", "minItems": 990, "items": {"anyOf": [7] * 10_000}},
+        {"type": "array", "minItems": 990, "items": {"type": "object", "required": [7] * 10_000}},
+        {"enum": [1, *[2] * 1_000_000]},
+    ],
+    ids=lambda _: "",
+)  # fmt: skip
+def test_what_would_keep_everybody_else_waiting_is_refused(schema):
+    with pytest.raises(
+        BadBodyError, match=r"Invalid JSON schema: (it asks for an answer of|it is too large|a reference has)"
+    ):
+        asked(schema)
+
+
+def test_a_long_description_is_read_once_however_many_items_have_it(monkeypatch):
+    """990 items of a schema with 1 MB of description kept the engine for 37 s."""
+    from hekla.app.engine import prescribed as module
+
+    written, dumps = [], json.dumps
+    monkeypatch.setattr(module.json, "dumps", lambda *a, **k: written.append(dumps(*a, **k)) or written[-1])
+    items = {"type": "object", "properties": {"q": {"type": "string", "description": LONG}}}
+    asked({"type": "array", "minItems": 990, "items": items})
+    assert sum(map(len, written)) < 50_000
+
+
+def test_an_answer_of_many_characters_is_no_choice():
+    with pytest.raises(BadBodyError, match="Invalid choice: it asks for an answer of 1,000,000 characters"):
+        prescribed(Chat(messages=[], structured_outputs={"choice": [LONG]}))
+
+
+@pytest.mark.parametrize(("schema", "text"), [({"minLength": 5.0}, "fox f"), ({"maxLength": True}, "fox")])
+def test_lengths_are_whole_numbers(schema, text):
+    assert json.loads(asked({"type": "string", **schema})) == text
+
+
+@pytest.mark.parametrize("schema", ['{"const": NaN}', '{"enum": [-Infinity]}', '{"type": "number", "minimum": 1e999}'])
+def test_what_json_cannot_write_is_refused(schema):
+    with pytest.raises(BadBodyError, match="Invalid JSON schema"):
+        prescribed(Chat(messages=[], structured_outputs={"json": schema}))

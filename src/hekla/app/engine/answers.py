@@ -13,7 +13,7 @@ import msgspec
 
 from hekla.app.engine.bodies import Chat, Completion, Sampling
 from hekla.app.engine.likelihoods import Likelihoods
-from hekla.app.engine.prescribed import Prescribed, prescribed
+from hekla.app.engine.prescribed import Call, call_of
 from hekla.app.engine.stops import first_stop
 from hekla.simulation.engine.happenings import Emission, Ending, Happening, Reason
 from hekla.simulation.engine.sequence import Ask
@@ -41,7 +41,7 @@ class Choice:
 
     __slots__ = ("_ends_as_call", "ask", "cached", "call", "index", "likelihoods", "reason", "shown", "stop", "texts", "tokens", "tool",)  # fmt: skip
 
-    def __init__(self, index: int, ask: Ask, body: Sampling, wanted: Prescribed | None) -> None:
+    def __init__(self, index: int, ask: Ask, body: Sampling, call: Call | None) -> None:
         self.index = index
         self.ask = ask
         self.texts: list[str] = []
@@ -52,10 +52,10 @@ class Choice:
         self.cached = 0
         self.stop = first_stop(body, ask)
         self.likelihoods = Likelihoods(body)
-        self.tool = wanted.tool if wanted is not None else ""
+        self.tool = call.tool if call is not None else ""
         """The tool that it calls; empty: none."""
         self.call = f"chatcmpl-tool-{uuid4().hex[:16]}" if self.tool else ""
-        self._ends_as_call = wanted is not None and wanted.ends_as_call
+        self._ends_as_call = call is not None and call.ends_as_call
 
     @property
     def why(self) -> str:
@@ -87,8 +87,8 @@ class Answer:
         write: Callable[[bytes], None], done: Callable[[], None], transfer: Callable[[Ask], dict[str, Any] | None],
     ) -> None:  # fmt: skip
         """`write` takes bytes; `done` is called at the end; `transfer` tells what is kept for another engine."""
-        wanted = prescribed(body)
-        self.choices = [Choice(index, ask, body, wanted) for index, ask in enumerate(asks)]
+        call = call_of(body)
+        self.choices = [Choice(index, ask, body, call) for index, ask in enumerate(asks)]
         self._by_id = {choice.ask.id: choice for choice in self.choices}
         self._name, self._model, self._body = name, model, body
         self._created = int(time.time())

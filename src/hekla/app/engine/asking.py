@@ -28,8 +28,8 @@ class Asker:
             raise BadBodyError("The decoder prompt cannot be empty")
         for token in (token for prompt in prompts for token in prompt if token >= VOCABULARY):
             raise BadBodyError(f"Token id {token} is out of vocabulary")
-        wanted = prescribed(body)
-        script = script_of(wanted.text) if wanted is not None else ()
+        text = prescribed(body)
+        script = script_of(text) if text is not None else ()
         return [self._ask(body, prompt, lora, f"{name}-{number}" if number else name, default, script)
                 for number, prompt in enumerate(prompt for prompt in prompts for _ in range(body.n))]  # fmt: skip
 
