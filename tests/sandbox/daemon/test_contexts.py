@@ -630,12 +630,54 @@ def test_a_cell_for_which_no_process_is_left_says_so_and_a_later_one_runs(monkey
     tell(story)
 
 
+def test_a_module_that_takes_long_to_import_is_waited_for_and_the_daemon_serves_meanwhile(monkeypatch, tmp_path):
+    """Patience began before the imports, and whoever asked meanwhile had the sandbox lose its interpreters for good."""
+    monkeypatch.setattr(nursery_module, "PATIENCE_S", 0.05)
+    monkeypatch.syspath_prepend(tmp_path)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / "takes_long.py").write_text(f"open({str(gate)!r}).read()\n")
+
+    async def story(one):
+        context = one.create()
+        left = asyncio.create_task(run(one, "1 + 1", context))
+        asked = asyncio.create_task(run(one, "1 + 1"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        one.remove(context.id)
+        gate.write_text("")
+        assert texts(await asked, "result") == "2"
+        [told] = await left
+        assert (told["name"], context.process) == ("KernelDied", None)
+
+    tell(story, preload=["takes_long"])
+
+
+def test_a_module_that_is_imported_for_ever_is_said_and_asked_about_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(contexts_module, "LOADING_S", 0.05)
+    monkeypatch.syspath_prepend(tmp_path)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / "takes_for_ever.py").write_text(f"open({str(gate)!r}).read()\n")
+
+    async def story(one):
+        [told] = await run(one, "1 + 1")
+        assert told["value"] == "no interpreter can begin yet: modules are still being imported"
+        gate.write_text("")
+        assert one._nursery.is_ready(60.0)
+        assert texts(await run(one, "1 + 1"), "result") == "2"
+
+    tell(story, preload=["takes_for_ever"])
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_cell_whose_nursery_was_ended_or_stopped_from_inside_says_so(monkeypatch, how):
     """Where there is one user only, a command may do both. The daemon waited for an answer, for good."""
     monkeypatch.setattr(nursery_module, "PATIENCE_S", 0.05)
 
     async def story(one):
+        assert one._nursery.is_ready(60.0)
         os.kill(one._nursery.pid, how)
         for _ in range(2):
             [told] = await run(one, "1 + 1")

@@ -20,6 +20,7 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from hekla.sandbox.daemon.kernel import FORKED, LOADED, READY, SAVED
+from hekla.sandbox.daemon.nursery import LOADING_S
 from hekla.sandbox.daemon.processes import MARK, Command, CommandError, Identity, Processes, _marked
 from hekla.sandbox.daemon.telling import LONGEST_MESSAGE
 
@@ -33,6 +34,7 @@ INTERRUPT_GRACE_S = 2.0
 """After an interrupt a cell has so long to end; then its process is ended."""
 INTERRUPT_EVERY_S = 0.1
 START_TIMEOUT_S = 10.0
+LOOK_EVERY_S = 0.01
 FILL_AFTER_S = 0.05
 """A copy's variables come once nobody has asked for them for so long: its siblings are told whose they are first."""
 PIECE = 1 << 20
@@ -319,6 +321,7 @@ class Contexts:
             return
         try:
             user = Identity.of()
+            await self._until_loaded()
             process = self._born(user, user.home, {})
             await self._until_ready(process)
         except (CommandError, OSError):  # no process or memory is left for it: the first cell will say so
@@ -587,6 +590,11 @@ class Contexts:
             return context.process
         if (spare := await self._spare_for(context)) is not None:
             return spare
+        await self._until_loaded()
+        if (
+            self._contexts.get(context.id) is not context
+        ):  # it was removed meanwhile, and nobody would end its interpreter
+            raise CommandError(f"there is no context {context.id}", "not_found")
         process = context.process = self._born(context.user, context.cwd, context.envs)
         await self._until_ready(process)
         return process
@@ -607,6 +615,15 @@ class Contexts:
             context.process = None
             return None
         return process
+
+    async def _until_loaded(self) -> None:
+        """What interpreters are forked from may import for long, once; the daemon serves meanwhile."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + LOADING_S
+        while not self._nursery.is_ready():
+            if loop.time() >= until_s:
+                raise CommandError("no interpreter can begin yet: modules are still being imported", "unavailable")
+            await asyncio.sleep(LOOK_EVERY_S)
 
     def _born(self, user: Identity, cwd: str, envs: Mapping[str, str]) -> Process:
         try:

@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 PATIENCE_S = 5.0
-"""For an answer, while the daemon does nothing else: it takes a millisecond, and whoever stopped the nursery is not waited for longer."""
+"""For an answer, while the daemon does nothing else: it takes a millisecond, and whoever stopped the nursery is not waited for longer.
+
+It counts from when the nursery has imported what it shall."""
+LOADING_S = 60.0
+"""For those imports: as long as somebody's modules take, from a slow disk."""
 
 
 class Nursery:
@@ -35,6 +40,7 @@ class Nursery:
     def __init__(self, channel: socket.socket, pid: int) -> None:
         self._channel = channel
         self._channel.settimeout(PATIENCE_S)
+        self._is_ready = False
         self.pid = pid
 
     @classmethod
@@ -52,12 +58,26 @@ class Nursery:
         finally:
             os._exit(0)
 
+    def is_ready(self, patience_s: float = 0.0) -> bool:
+        """Whether it has imported what it shall, or will never: then there is nothing to wait for."""
+        if not self._is_ready and self._channel.fileno() >= 0:
+            looks = select.poll()
+            looks.register(self._channel, select.POLLIN)
+            if not looks.poll(patience_s * 1000):
+                return False
+            with contextlib.suppress(OSError):
+                self._channel.recv(1)
+        self._is_ready = True
+        return True
+
     def bear(self, *, cwd: str, envs: dict[str, str], uid: int, gid: int) -> tuple[int, socket.socket, int]:
         """Another context: its pid, our end of its channel, and where what its programs print is read.
 
-        Raises BlockingIOError where no process or memory is left for it, and any other OSError where the nursery is gone: it comes from a
+        Raises BlockingIOError where no process or memory is left for it, or imports take longer than `LOADING_S`, and any other OSError where the nursery is gone: it comes from a
         time without secrets, so nobody can make another one.
         """
+        if not self.is_ready(LOADING_S):
+            raise BlockingIOError(errno.EAGAIN, "what interpreters are forked from still imports modules")
         own, its = socket.socketpair()
         output, written = os.pipe()
         asked = json.dumps({"cwd": cwd, "envs": envs, "uid": uid, "gid": gid}).encode()
@@ -104,6 +124,8 @@ def _live(channel: socket.socket, preload: Sequence[str], parent: int) -> None:
     ):  # below a zygote nothing is new, and to look for what is left over copies 60 pages, 0.4 ms of a birth
         gc.collect()
     gc.freeze()  # what is here is never looked at again, so its pages stay shared
+    with contextlib.suppress(OSError):  # the daemon has ended: so do we
+        channel.send(b"\0")  # ready
     while True:
         asked, descriptors = _receive(channel)
         if not asked:
