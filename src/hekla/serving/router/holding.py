@@ -93,6 +93,7 @@ class Holding:
     def hold(self, backend: Backend) -> Refusal | Waiting | None:
         """Hold a request for a backend whose engines are not there, or take no connections; None: nobody would come."""
         key, now = backend.traits.books, self._now()
+        backend.decode.absence = ""
         if backend.is_empty and self.sleepers(backend):
             until, late = now + HOLD_S, TOO_LATE
         elif backend.is_empty and (waking := self._waking_until(key)) > now and self._scaled(backend):
