@@ -1,0 +1,189 @@
+"""Clusters thrown by dice for two schedulers to decide about: nodes, pods that run there, and pods that come.
+
+Whatever kube-scheduler looks at when it filters and scores is there with some chance: requests of all kinds and none, selectors,
+taints, affinities of nodes and pods, spreads, ports and images. Everything follows from the seed.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from hekla.api.meta import Document
+
+NAMESPACES = {"near": {"team": "a"}, "far": {"team": "b"}, "other": {}}
+LABELS = {
+    "zone": ("a", "b", "c"), "disk": ("ssd", "hdd"), "generation": ("1", "5", "10", "x"),
+    "topology.kubernetes.io/zone": ("a", "b"), "missing": ("1",),
+}  # fmt: skip
+TOPOLOGIES = ("kubernetes.io/hostname", "zone", "zone", "topology.kubernetes.io/zone", "missing")
+TAINTS = (("k1", "v1"), ("k1", "v2"), ("k2", ""), ("k3", "7"))
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+IMAGES = {
+    "small:1": 10_000_000,
+    "usual:1": 300_000_000,
+    "registry/large:latest": 900_000_000,
+    "plain:latest": 50_000_000,
+}
+ASKED_IMAGES = ("small:1", "usual:1", "registry/large", "plain")
+EVERYTHING = ({"operator": "Exists"},)
+
+
+class Dice:
+    """A world of its own for each seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def nodes(self) -> list[tuple[Document, Document]]:
+        """Objects and statuses of two to six nodes."""
+        return [self._node(f"n{number}") for number in range(self._random.randint(2, 6))]
+
+    def running(self, nodes: Sequence[tuple[Document, Document]]) -> list[Document]:
+        """Pods that are bound, and tolerate everything, or the controllers would evict them meanwhile."""
+        found = []
+        for number in range(self._random.randint(0, 10)):
+            pod = self._pod(f"old-{number}")
+            pod["spec"] |= {"nodeName": self._one_of(nodes)[0]["metadata"]["name"], "tolerations": list(EVERYTHING)}
+            found.append(pod)
+        return found
+
+    def coming(self, count: int) -> list[Document]:
+        """Pods that want a node, each for itself."""
+        return [self._choosy(self._pod(f"new-{number}")) for number in range(count)]
+
+    def _maybe(self, chance: float) -> bool:
+        return self._random.random() < chance
+
+    def _one_of(self, *choices: Any) -> Any:
+        return self._random.choice(choices[0] if len(choices) == 1 else choices)
+
+    def _node(self, name: str) -> tuple[Document, Document]:
+        labels = {key: self._one_of(values) for key, values in LABELS.items() if key != "missing" and self._maybe(0.7)}
+        spec: Document = {"unschedulable": self._maybe(0.1)}
+        if self._maybe(0.5):
+            chosen = self._random.sample(TAINTS, self._random.randint(1, 2))
+            taints = [{"key": key, "value": value, "effect": self._one_of(EFFECTS)} for key, value in chosen]
+            spec["taints"] = list({(one["key"], one["effect"]): one for one in taints}.values())
+        amounts = {
+            "cpu": self._one_of("4", "8", "3500m"), "memory": self._one_of("1Gi", "4Gi", "2000000000"),
+            "pods": self._one_of("3", "6", "20"), "ephemeral-storage": self._one_of("1Gi", "10Gi"),
+        }  # fmt: skip
+        if self._maybe(0.5):
+            amounts["example.com/gpu"] = self._one_of("0", "1", "4")
+        status = {
+            "capacity": amounts, "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}],
+            "images": [{"names": [image], "sizeBytes": size} for image, size in IMAGES.items() if self._maybe(0.4)],
+        }  # fmt: skip
+        return {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}, "spec": spec}, status
+
+    def _pod(self, name: str) -> Document:
+        labels = {"app": self._one_of("x", "y", "z")} if self._maybe(0.8) else {}
+        if self._maybe(0.5):
+            labels["tier"] = self._one_of("1", "2")
+        spec: Document = {"terminationGracePeriodSeconds": 0}
+        spec["containers"] = [self._container(f"c{number}") for number in range(self._one_of(1, 1, 2))]
+        if self._maybe(0.15):
+            first = self._container("first")
+            spec["initContainers"] = [first | ({"restartPolicy": "Always"} if self._maybe(0.5) else {})]
+        if self._maybe(0.3):
+            spec["affinity"] = {
+                kind: self._company() for kind in ("podAffinity", "podAntiAffinity") if self._maybe(0.6)
+            }
+        namespace = self._one_of("near", "near", "far", "other")
+        return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}
+
+    def _container(self, name: str) -> Document:
+        requests: Document = {}
+        if self._maybe(0.7):
+            requests["cpu"] = self._one_of("50m", "100m", "500m", "1", "1500m", "0", "0.0001")
+        if self._maybe(0.6):
+            requests["memory"] = self._one_of("100Mi", "300Mi", "200M", "1Gi", "0", "1")
+        if self._maybe(0.06):
+            requests["ephemeral-storage"] = self._one_of("500Mi", "2Gi")
+        limits = {"example.com/gpu": self._one_of("1", "2")} if self._maybe(0.06) else {}
+        found = {
+            "name": name,
+            "image": self._one_of(ASKED_IMAGES),
+            "resources": {"requests": requests, "limits": limits},
+        }
+        if self._maybe(0.12):
+            found["ports"] = [{
+                "containerPort": 80, "hostPort": self._one_of(80, 81), "protocol": self._one_of("TCP", "UDP"),
+                "hostIP": self._one_of("", "0.0.0.0", "10.0.0.1", "10.0.0.2"),
+            }]  # fmt: skip
+        return found
+
+    def _choosy(self, pod: Document) -> Document:
+        spec = pod["spec"]
+        if self._maybe(0.1):
+            key = self._one_of(tuple(LABELS))
+            spec["nodeSelector"] = {key: self._one_of(LABELS[key])}
+        if self._maybe(0.25):
+            required = {"nodeSelectorTerms": [self._node_term() for _ in range(self._one_of(1, 2))]}
+            liked = [{"weight": self._random.randint(1, 100), "preference": self._node_term()} for _ in range(2)]
+            spec.setdefault("affinity", {})["nodeAffinity"] = {
+                **({"requiredDuringSchedulingIgnoredDuringExecution": required} if self._maybe(0.6) else {}),
+                **({"preferredDuringSchedulingIgnoredDuringExecution": liked} if self._maybe(0.6) else {}),
+            }
+        if self._maybe(0.4):
+            spec["tolerations"] = [self._toleration() for _ in range(self._one_of(1, 2))]
+        if self._maybe(0.4):
+            spreads = [self._spread() for _ in range(self._one_of(1, 2))]
+            spec["topologySpreadConstraints"] = list(
+                {(one["topologyKey"], one["whenUnsatisfiable"]): one for one in spreads}.values()
+            )
+        return pod
+
+    def _node_term(self) -> Document:
+        operator = self._one_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+        key = "generation" if operator in {"Gt", "Lt"} else self._one_of(tuple(LABELS))
+        values = {"In": LABELS[key][:2], "NotIn": LABELS[key][:1], "Gt": ("3",), "Lt": ("7",)}.get(operator, ())
+        term: Document = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+        if self._maybe(0.15):
+            term["matchFields"] = [
+                {"key": "metadata.name", "operator": self._one_of("In", "NotIn"), "values": [self._one_of("n0", "n1")]}
+            ]
+        return term
+
+    def _toleration(self) -> Document:
+        key, value = self._one_of(TAINTS)
+        found = dict(self._one_of(EVERYTHING[0], {"key": key, "operator": "Exists"}, {"key": key, "value": value}))
+        return found | ({"effect": self._one_of(EFFECTS)} if self._maybe(0.5) else {})
+
+    def _company(self) -> Document:
+        liked = [{"weight": self._random.randint(1, 100), "podAffinityTerm": self._pod_term()} for _ in range(2)]
+        required = [self._pod_term() for _ in range(self._one_of(1, 2))]
+        return {
+            **({"requiredDuringSchedulingIgnoredDuringExecution": required} if self._maybe(0.6) else {}),
+            **({"preferredDuringSchedulingIgnoredDuringExecution": liked} if self._maybe(0.5) else {}),
+        }
+
+    def _pod_term(self) -> Document:
+        term = {"topologyKey": self._one_of(TOPOLOGIES), "labelSelector": self._selector()}
+        if self._maybe(0.2):
+            term["namespaces"] = self._random.sample(tuple(NAMESPACES), 2)
+        if self._maybe(0.2):
+            term["namespaceSelector"] = self._one_of({}, {"matchLabels": {"team": "a"}}, {"matchLabels": {"team": "q"}})
+        return term
+
+    def _spread(self) -> Document:
+        found = {
+            "maxSkew": self._one_of(1, 1, 2), "topologyKey": self._one_of(TOPOLOGIES), "labelSelector": self._selector(),
+            "whenUnsatisfiable": self._one_of("DoNotSchedule", "ScheduleAnyway"),
+            "nodeAffinityPolicy": self._one_of("Honor", "Ignore"), "nodeTaintsPolicy": self._one_of("Honor", "Ignore"),
+        }  # fmt: skip
+        if self._maybe(0.25) and found["whenUnsatisfiable"] == "DoNotSchedule":
+            found["minDomains"] = self._one_of(1, 3, 5)
+        return found
+
+    def _selector(self) -> Document:
+        found: Document = {"matchLabels": {"app": self._one_of("x", "y", "z")}} if self._maybe(0.6) else {}
+        if self._maybe(0.4):
+            found["matchExpressions"] = [
+                self._one_of(
+                    {"key": "app", "operator": "In", "values": ["x", "y"]}, {"key": "tier", "operator": "Exists"},
+                    {"key": "tier", "operator": "DoesNotExist"}, {"key": "app", "operator": "NotIn", "values": ["x"]},
+                )
+            ]  # fmt: skip
+        return found
