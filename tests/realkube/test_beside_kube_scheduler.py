@@ -72,7 +72,7 @@ def rivals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rivals]:
             yield Rivals(plane)
 
 
-@pytest.mark.parametrize("seed", (0, 3, 10, 12))
+@pytest.mark.parametrize("seed", [0, 3, 10, 12])
 def test_both_find_the_same_nodes_good(rivals: Rivals, seed: int) -> None:
     differ = asyncio.run(_differences(rivals, seed))
     assert not differ, "\n".join(differ)
