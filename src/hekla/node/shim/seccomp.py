@@ -60,7 +60,7 @@ def is_known_machine() -> bool:
 def refuse_dangerous_calls(*, is_sandbox: bool = False) -> None:
     """Install the filter for this process and all that come from it. Needs no_new_privs (or CAP_SYS_ADMIN).
 
-    In a sandbox more is refused: looking into other processes, io_uring, sockets other than unix, TCP, UDP, echoes and
+    In a sandbox more is refused: looking into other processes, limits by pid, io_uring, sockets other than unix, TCP, UDP, echoes and
     netlink's ROUTE, typing into a terminal (TIOCSTI). Calls newer than `_NEWEST` are absent there.
     """
     code = _filter(platform.machine(), is_sandbox=is_sandbox)
@@ -110,7 +110,12 @@ def _sockets(number: int) -> list[tuple[int, int, int, int]]:
 
 
 def _others_limits(number: int) -> list[tuple[int, int, int, int]]:
-    """Limits are set for oneself: where there is one user only, a command gave the daemon three descriptors, and processor time that ended it."""
+    """Limits are set for whoever asks, as pid 0: where there is one user only, a command gave the daemon three descriptors, and processor time
+    that ended it. A filter does not know its own pid: by that they are refused too, `prlimit --pid $$` as well.
+
+    `setpriority`, `sched_setaffinity` and their like take others' pids still: programs place their own threads by these, by number. Where there
+    is one user only, code can make its own sandbox's daemon slow by them.
+    """
     body = [
         (_LOAD, 0, 0, 16), (_JUMP_EQ, 4, 0, 0),  # for whom; 0 is oneself
         (_LOAD, 0, 0, 32), (_JUMP_EQ, 0, 3, 0), (_LOAD, 0, 0, 36), (_JUMP_EQ, 0, 1, 0),  # both halves of where new ones stand

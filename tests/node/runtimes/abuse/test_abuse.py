@@ -211,6 +211,12 @@ def test_26_the_daemon_survives_whoever_kills_everything(told):
             "sh", "-c", "prlimit --pid 1 --nofile=3:3; prlimit --pid 1 --cpu=1:1; prlimit --nofile=9:9 echo own"
         )
         assert seen.splitlines()[-1] == "own"
+        code = "import os, resource as r\nfor pid in (0, os.getpid()):\n    print(r.prlimit(pid, r.RLIMIT_NOFILE)[0] > 0)\n    try: print(r.prlimit(pid, r.RLIMIT_NOFILE, (9, 9))[0] > 0)\n    except OSError as e: print(e)"
+        seen, _ = await inside.run("python3", "-c", code)
+        assert seen.split("\n")[:3] == ["True", "True", "True"]
+        assert "Operation not permitted" in seen, "a filter does not know its own pid"
+        code = "import os, threading as t\none = t.Thread(target=lambda: (os.sched_setaffinity(t.get_native_id(), os.sched_getaffinity(0)), os.setpriority(os.PRIO_PROCESS, t.get_native_id(), 5), print('placed')))\none.start(); one.join()"
+        assert (await inside.run("python3", "-c", code))[0] == "placed\n", "threads are placed by number"
         assert (await inside.run("echo", "alive"))[0] == "alive\n"
         assert await inside.cell("print('alive')") == "alive\n" or os.geteuid() != 0
 
