@@ -21,6 +21,8 @@ MANY = "import os, time\nfor _ in range(3):\n    if not os.fork():\n        brea
 """Four processes, each below the limit."""
 MEMFD = "import os, time\nfile = os.memfd_create('x')\nfor _ in range(200):\n    os.write(file, bytes(1 << 20))\ntime.sleep(600)"
 """Written and not mapped: no process has it in its memory."""
+GUARDED = f"import ctypes\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n{MEMFD}"
+"""And the program is not dumpable: its files are seen by whoever owns the namespace in which it began."""
 
 
 def test_who_is_over_a_limit_goes_and_where_little_is_left_the_largest():
@@ -115,7 +117,9 @@ def live(tmp_path, story):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [MANY, MEMFD], ids=["many processes", "a file that nobody mapped"])
+@pytest.mark.parametrize(
+    "program", [MANY, MEMFD, GUARDED], ids=["many processes", "a file that nobody mapped", "a guarded one"]
+)
 def test_a_sandbox_without_a_group_is_held_to_its_limit_as_a_whole(tmp_path, monkeypatch, program):
     monkeypatch.setattr(room, "LATEST_S", 0.05)
 

@@ -3,6 +3,9 @@
 `RLIMIT_DATA` bounds each process of a sandbox whose pod says a limit, not all of them together, and knows nothing of what is in memory without
 being anybody's data: files, memfds, shared memory. So what is left on the machine is looked at, the sooner again the less it is. With control
 groups the kernel does all this (`groups.py`).
+
+Not seen are memfds under way in a socket, and those of a cell that is not dumpable: it is a fork of the zygote. A program that was started
+belongs to the sandbox's namespace, and who owns that may look, dumpable or not.
 """
 
 import asyncio
