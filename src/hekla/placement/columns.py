@@ -18,6 +18,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -509,6 +510,7 @@ class _LabelColumn:
         self.ids[row] = -1 if value is None else self.values.setdefault(value, len(self.values))
 
 
+@lru_cache(MOST_TIES)
 def natural_key(name: str) -> str:
     """A sort key by which `n2` comes before `n10`; names that differ have keys that differ, so `n01` and `n1` do not tie."""
     parts = (

@@ -91,7 +91,7 @@ class BatchScheduler:
         self.cluster = Cluster(seed=self.settings.seed)
         self.cluster.topology.is_known = False
         self._faults_told: frozenset[str] = frozenset()
-        self._has_new_network = False
+        self._has_new_network = self._rests_from_growing = False
         self.feed = ClusterFeed(
             self.cluster, scheduler_names=self.settings.scheduler_names, default_queue=self.settings.default_queue,
             waits_for_groups=self.settings.waits_for_groups, sharding=self.settings.sharding,
@@ -477,9 +477,12 @@ class BatchScheduler:
     def _tell_faults(self) -> None:
         """Have the log, and events on the HyperNodes that are named, say what was left out of the tree, once."""
         topology = self.cluster.topology
-        if self._has_new_network:
-            self._has_new_network = False
+        if self._has_new_network and not self._rests_from_growing:
+            self._has_new_network, began_s = False, self.now_s()
             topology.tree()  # grown now, for those who look after their HyperNodes before any gang asks for closeness
+            # Thousands that come one by one would have it grown for each: 30 ms of 1,500, a minute in all.
+            self._rests_from_growing = True
+            asyncio.get_running_loop().call_later((self.now_s() - began_s) * REST_PER_LOOK, self._rested)
         for fault in set(topology.faults) - self._faults_told:
             log.warning("hypernode at fault", fault=fault)
             for name in dict.fromkeys(sentences.hypernodes_in(fault)):
@@ -487,6 +490,11 @@ class BatchScheduler:
                     target = target_of(self.feed.hyper_nodes[name])
                     self._events.record(Event(target, "LeftOut", fault, "Warning"))
         self._faults_told = frozenset(topology.faults)
+
+    def _rested(self) -> None:
+        self._rests_from_growing = False
+        if self._has_new_network:
+            self._wake.set()
 
     def _tell_queues(self) -> None:
         self._queues_told = self.cluster.ledger.changes
