@@ -1,6 +1,7 @@
 """Schedulers of different names beside one another: each is asked of its own pods. `tests/e2e/test_why_elsewhere.py` has one over HTTPS."""
 
 import asyncio
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from hekla.app.standalone.answer_desk import ROOT, AnswerDesk
 from hekla.app.standalone.answering import ANSWERS_OF, PERIOD_S, Answering
 from hekla.kube.clock import SystemClock
 from hekla.kube.errors import NotFoundError
+from hekla.kube.timestamps import rfc3339
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server, in_process_client
 from scheduler.schedulerkit import until
@@ -124,6 +126,51 @@ def test_who_is_gone_without_a_word_keeps_v1_from_nobody(authority):
         gone = {"status": {"conditions": [{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck"}]}}
         path = ApiService.kind_info.path(name=found["metadata"]["name"])
         await place.client.request("PATCH", path, gone, content_type="application/merge-patch+json")
+        await place.come_to("team-a", "team-a")
+
+    story(authority, tell)
+
+
+@pytest.mark.parametrize(
+    ("since_s", "owner", "stays"),
+    [(601, "team-a", False), (590, "team-a", True), (601, None, True), (None, "team-a", True)],
+)
+def test_another_takes_back_what_a_killed_scheduler_left(authority, monkeypatch, since_s, owner, stays):
+    """Of a version that nobody answers for API servers cannot say what it holds: no namespace of the cluster could be deleted."""
+
+    async def versions(_):
+        return ["v1", "team-a", "nowhere"]  # as a real API server has it, whether they answer or not
+
+    monkeypatch.setattr(Answering, "_versions", versions)
+
+    async def tell(place):
+        place.begin("team-a")
+        await place.come_to("team-a", "team-a")
+        await place.kill("team-a")
+        since = "yesterday" if since_s is None else rfc3339(SystemClock().now() - timedelta(seconds=since_s))
+        gone = {"type": "Available", "status": "False", "reason": "ServiceNotFound", "lastTransitionTime": since}
+        left = {"status": {"conditions": [gone]}, "metadata": {"annotations": {ANSWERS_OF: owner}}}
+        path = ApiService.kind_info.path(name=f"team-a.{EXPLANATION.group}")
+        await place.client.request("PATCH", path, left, content_type="application/merge-patch+json")
+        place.begin("volcano")
+
+        async def leads():
+            return (await place.owners("v1")) == ["volcano"]
+
+        await until(leads, within_s=3 * PERIOD_S)
+        await asyncio.sleep(PERIOD_S)
+        assert (await registered(place.client, "team-a") is not None) == stays
+        await place.end("volcano")
+
+    story(authority, tell)
+
+
+def test_who_was_away_for_long_registers_itself_again(authority):
+    async def tell(place):
+        place.begin("team-a")
+        await place.come_to("team-a", "team-a")
+        for version in ("v1", "team-a"):
+            await place.client.request("DELETE", ApiService.kind_info.path(name=f"{version}.{EXPLANATION.group}"))
         await place.come_to("team-a", "team-a")
 
     story(authority, tell)

@@ -10,7 +10,8 @@ too, where nobody else answers by it. Two that had `v1` in common took it from o
 The registration lasts no longer than the term: of a group that nobody answers for, API servers cannot say what it holds, and then
 no namespace of the cluster can be deleted. It goes whole; one whose service is only taken out of it is asked for as before. The authority
 is made anew for every term and lives in memory alone: there is nothing to steal from a Secret, and whoever takes over says so in the same
-breath. What cannot be had (no APIService, no right) is told in the log once and tried again; scheduling goes on meanwhile.
+breath. One that was killed and does not come back leaves its registration: another scheduler that may delete it does so once nobody has
+answered by it for ten minutes; who was only away registers itself again within one. What cannot be had (no APIService, no right) is told in the log once and tried again; scheduling goes on meanwhile.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from ssl import CERT_REQUIRED, SSLContext
 from typing import TYPE_CHECKING
@@ -41,6 +43,7 @@ from hekla.app.standalone.office import Office
 from hekla.app.standalone.settings import SCHEDULER, host_and_port
 from hekla.kube.client import Client, PatchType
 from hekla.kube.errors import ApiError, KubeError, NotFoundError
+from hekla.kube.timestamps import parse_rfc3339
 from hekla.wire.limits import Limits
 from hekla.wire.server import Server
 from hekla.wire.tls import server_context
@@ -56,6 +59,8 @@ ANSWERS_OF = "hekla.dev/answers-of"
 """On a registration: the lease of the scheduler whose it is."""
 HINT = "let its account have the registration, the endpoints and the service of its name, as docs/howto/install-on-kubernetes.md has them"
 PERIOD_S, RETRY_S, STOP_GRACE_S = 60.0, 5.0, 2.0
+GONE_AFTER = timedelta(minutes=10)
+"""How long nobody answers by a registration until another scheduler takes it back."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 LIMITS = Limits(connections=200, body_bytes=64 * 1024, url_bytes=16 * 1024)
 
@@ -126,6 +131,7 @@ class Answering:
             self._server = await self._listening(host, port, trust, certificates)
             self._trust, self._certificates = trust, certificates
         await self._publish(self._server.port, certificates.authorities)
+        await self._withdraw_the_dead(now)
         if self._server is not self._announced:
             self._announced = self._server
             log.info(
@@ -195,9 +201,32 @@ class Answering:
         with contextlib.suppress(ApiError):  # what it has no right to is not its own; the others are
             found = await self._registered(place)
             if found is not None and (found.get("spec") or {}).get("caBundle") == self._bundle:
-                unchanged = {"resourceVersion": found["metadata"]["resourceVersion"]}
-                path = ApiService.kind_info.path(name=place.registration)
-                await self.client.request("DELETE", path, {"preconditions": unchanged})
+                await self._delete(found)
+
+    async def _withdraw_the_dead(self, now: datetime) -> None:
+        """Take back the registrations of schedulers that are gone. Discovery names them, to everybody."""
+        for version in await self._versions():
+            place = Place(version)
+            if place not in self._places:
+                with contextlib.suppress(ApiError):  # whose account is another's has no right to it
+                    found = await self._registered(place)
+                    if found is not None and _owner(found) and _is_dead(found, now):
+                        await self._delete(found)
+                        log.info("registration taken back", of=_owner(found), registration=place.registration)
+
+    async def _versions(self) -> list[str]:
+        """Of the group, as the API server knows them."""
+        try:
+            found = await self.client.request("GET", f"/apis/{EXPLANATION.group}")
+        except ApiError:
+            return []
+        return [str(one["version"]) for one in found.get("versions") or ()]
+
+    async def _delete(self, found: Document) -> None:
+        """Delete a registration, if it is as it was found."""
+        metadata = found["metadata"]
+        path = ApiService.kind_info.path(name=metadata["name"])
+        await self.client.request("DELETE", path, {"preconditions": {"resourceVersion": metadata["resourceVersion"]}})
 
     def _address(self) -> str:
         """Where API servers reach this process."""
@@ -244,8 +273,19 @@ def _is_free(found: Document | None, lease: str) -> bool:
     """Whether a scheduler of another name than `volcano` may answer as v1: nobody does, or it does so already, or who did is gone."""
     if found is None or not (found.get("spec") or {}).get("service") or _owner(found) == lease:
         return True
+    return _silence(found) is not None
+
+
+def _is_dead(found: Document, now: datetime) -> bool:
+    since = parse_rfc3339((_silence(found) or {}).get("lastTransitionTime"))
+    return since is not None and since.tzinfo is not None and now - since >= GONE_AFTER
+
+
+def _silence(found: Document) -> Document | None:
+    """The condition that says that nobody answers by a registration."""
     conditions = (found.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Available" and one.get("status") == "False" for one in conditions)
+    silent = (one for one in conditions if one.get("type") == "Available" and one.get("status") == "False")
+    return next(silent, None)
 
 
 def _owner(found: Document) -> str:
