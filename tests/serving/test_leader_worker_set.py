@@ -1,15 +1,20 @@
 """LeaderWorkerSets become ModelServings of one role. Kthena: e2e LWSAPIBasic."""
 
+import asyncio
+
 import pytest
 
 from hekla.api.core import Pod, Service
+from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.foreign import LeaderWorkerSet
 from hekla.api.kthena import ModelServing
 from hekla.api.meta import Document
+from hekla.kube.errors import InvalidError
 from hekla.serving import serving_plan
 from hekla.serving.leader_worker_set import reconcile_leader_worker_set
 from hekla.serving.model_serving import reconcile_model_serving
 from hekla.testing.reconcilers import assert_converges, assert_heals, assert_touches_only_its_own, converge
+from hekla.testing.server import api_server, in_process_client
 from hekla.testing.serving_world import NAMESPACE, NOW, ServingWorld, pod_spec
 from hekla.testing.world import FakeWorld
 
@@ -196,6 +201,22 @@ def test_a_service_that_somebody_else_has_is_left_alone() -> None:
     world = FakeWorld(lws(), theirs)
     converge(reconcile_leader_worker_set, world, NAMESPACE, "ring", now=NOW)
     assert world.document(Service, NAMESPACE, "ring")["spec"] == {"clusterIP": "10.0.0.1"}
+
+
+def test_a_set_without_a_size_of_subgroups_may_be_scaled() -> None:
+    """The rule about what is immutable read a field that was not there, and refused every change of such a set."""
+
+    async def story() -> None:
+        async with api_server(kinds=(*CUSTOM_KINDS, LeaderWorkerSet)) as server, in_process_client(server) as client:
+            template = {"size": 3, "workerTemplate": {"spec": pod_spec()}, "subGroupPolicy": {}}
+            made = lws(leaderWorkerTemplate=template)
+            await client.create(LeaderWorkerSet, made, NAMESPACE)
+            await client.patch(LeaderWorkerSet, "ring", {"spec": {"replicas": 3}}, NAMESPACE)
+            sized = {"spec": {"leaderWorkerTemplate": {"subGroupPolicy": {"subGroupSize": 3}}}}
+            with pytest.raises(InvalidError, match=r"subGroupSize is immutable$"):
+                await client.patch(LeaderWorkerSet, "ring", sized, NAMESPACE)
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("startup", ["LeaderCreated", "LeaderReady"])

@@ -51,7 +51,9 @@ SUBGROUPS_FIT = Limits(
         ),
         Rule(
             rule="!has(self.subGroupPolicy) || !has(oldSelf.subGroupPolicy) || "
-            "self.subGroupPolicy.subGroupSize == oldSelf.subGroupPolicy.subGroupSize",
+            "(has(self.subGroupPolicy.subGroupSize) == has(oldSelf.subGroupPolicy.subGroupSize) && "
+            "(!has(self.subGroupPolicy.subGroupSize) || "
+            "self.subGroupPolicy.subGroupSize == oldSelf.subGroupPolicy.subGroupSize))",
             message="subGroupSize is immutable",
         ),
     )
