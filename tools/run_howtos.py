@@ -118,7 +118,10 @@ PAGES = {
     "howto/run-as-an-ordinary-user.md": Page(skipped={"make": "makes the environment anew"}),
     "howto/why-is-it-pending.md": WAITING,
     "howto/use-sandboxes.md": Page(before=(KEY,)),
-    "howto/serve-a-model.md": Page(skipped={"hekla up": "is up", "hekla run router": ENDLESS}),
+    "howto/serve-a-model.md": Page(
+        skipped={"hekla up": "is up", "hekla run router": ENDLESS},
+        after=("hekla delete -f examples/serving/chat.yaml", "hekla wait modelroute/chat --for=delete --timeout=60s"),
+    ),
     "howto/guard-the-router.md": Page(),
     "howto/watch-a-platform.md": Page(
         skipped={
