@@ -91,6 +91,7 @@ def test_an_embedded_object_keeps_its_head():
         ({"type": "integer", "maximum": 5}, 7, "Invalid value: 7: spec.x in body should be less than or equal to 5"),
         ({"type": "number", "minimum": 0.5, "exclusiveMinimum": True}, 0.5, "Invalid value: 0.5: spec.x in body should be greater than 0.5"),
         ({"type": "integer", "multipleOf": 2}, 3, "Invalid value: 3: spec.x in body should be a multiple of 2"),
+        ({"type": "number", "multipleOf": 0.1}, 1e308, "Invalid value: 1e+308: spec.x in body should be a multiple of 0.1"),
         ({"type": "string", "minLength": 2}, "a", 'Invalid value: "a": spec.x in body should be at least 2 chars long'),
         ({"type": "string", "maxLength": 2}, "abc", "Too long: may not be more than 2 bytes"),
         ({"type": "string", "enum": ["a", "b"]}, "c", 'Unsupported value: "c": supported values: "a", "b"'),

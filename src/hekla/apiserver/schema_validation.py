@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -161,12 +162,17 @@ def _maximum(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> N
 
 def _multiple_of(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> None:
     factor = raw["multipleOf"]
-    if (
-        _is_number(value)
-        and factor > 0
-        and not math.isclose(value / factor, round(value / factor), rel_tol=0, abs_tol=1e-9)
-    ):
+    if _is_number(value) and factor > 0 and not _is_whole(value, factor):
         errors.append(invalid(path, value, f"{path} in body should be a multiple of {_number(factor)}"))
+
+
+def _is_whole(value: float, factor: float) -> bool:
+    """Whether a value is a multiple of a factor; one that is out of range beside it is none."""
+    try:
+        count = value / factor
+        return math.isclose(count, round(count), rel_tol=0, abs_tol=1e-9)
+    except OverflowError:
+        return False
 
 
 def _min_length(value: Any, raw: Mapping[str, Any], path: str, errors: Errors) -> None:
@@ -373,8 +379,20 @@ def _check_unique(value: list[Any], node: Node, path: str, errors: Errors) -> No
 # ---- rules
 
 
+class Around:
+    """A value that was found again, now and before."""
+
+    def __init__(self, now: Any, before: Any) -> None:
+        self._now, self._before = now, before
+
+    @cached_property
+    def is_same(self) -> bool:
+        """Whether nothing in it has changed. Compared for each item of a list that a rule finds wrong, it took their number squared."""
+        return is_same(self._now, self._before)
+
+
 def check_rules(
-    value: Any, old: Any, has_old: bool, node: Node, path: str, errors: Errors, around: tuple[Any, Any] | None = None
+    value: Any, old: Any, has_old: bool, node: Node, path: str, errors: Errors, around: Around | None = None
 ) -> None:
     """Run the rules of every node, outermost first; `old` is the value before a change, where there is one.
 
@@ -384,14 +402,14 @@ def check_rules(
     if not node.has_rules or value is None:
         return
     if has_old:
-        around = value, old
+        around = Around(value, old)
     if node.rules:
         view = cel_view(value, node)
         before = cel_view(old, node) if has_old else None
         size = _largest(value) if any(rule.loops for rule in node.rules) else 0
         for rule in node.rules:
             error = cel_rules.run_rule(rule, view, before, has_old, path, size)
-            if error is not None and (rule.is_transition or around is None or not is_same(*around)):
+            if error is not None and (rule.is_transition or around is None or not around.is_same):
                 errors.append(_with_value(error, rule, value))
     if isinstance(value, dict):
         _check_rules_of_fields(value, old if has_old and isinstance(old, dict) else None, node, path, errors, around)
@@ -416,7 +434,7 @@ def _check_rules_of_fields(
     node: Node,
     path: str,
     errors: Errors,
-    around: tuple[Any, Any] | None,
+    around: Around | None,
 ) -> None:
     for key, item in value.items():
         child = node.properties.get(key)
