@@ -43,11 +43,14 @@ CPU, MEMORY, PODS = 0, 1, 2
 LARGEST_AMOUNT = 1 << 56
 """More than any node has; larger amounts are cut to it, so that sums of a node's pods cannot overflow."""
 
-UNASKED = {"cpu": ("cpu that nobody asked for", 1 << 20), "memory": ("memory that nobody asked for", 1 << 12)}
+UNASKED = {
+    "cpu": ("cpu that nobody asked for", 1 << 20, 1),
+    "memory": ("memory that nobody asked for", 1 << 12, 64 << 20),
+}
 """A resource beside cpu and memory each, for what pods that do not say are counted as where it is compared how full nodes are.
 
-A node has so many times as much of it as of the other: nobody is ever refused for it, and what is in use of it times this is a
-share of the other. It is there from the first such pod on, so that clusters in which all pods say what they ask for do not pay.
+A node has so many times as much of it as of the other, which it is taken to have at least a little of: a thousand such pods are never
+refused for it, and what is in use of it times this is a share of the other. It is there from the first such pod on, so that clusters in which all pods say what they ask for do not pay.
 """
 
 WITHOUT_END = 1 << 62
@@ -220,7 +223,7 @@ class Nodes:
         """What pods are counted as beyond their request, by the resource that stands for it."""
         found = {}
         for beside, amount in amounts:
-            name, _ = UNASKED[beside]
+            name = UNASKED[beside][0]
             if name not in self.resources:
                 self.resource(name)
                 for row, spec in enumerate(self.specs):
@@ -232,7 +235,7 @@ class Nodes:
 
     def asked_resources(self) -> Iterator[tuple[str, int]]:
         """The resources that pods ask for, with their indices."""
-        beside = {name for name, _ in UNASKED.values()}
+        beside = {name for name, *_ in UNASKED.values()}
         return ((name, index) for name, index in self.resources.items() if name not in beside)
 
     def label(self, key: str) -> IdArray:
@@ -433,10 +436,11 @@ class Nodes:
         self.allocatable[:, row] = 0
         for name, amount in allocatable.items():
             self.allocatable[self.resources[name], row] = min(amount, LARGEST_AMOUNT)
-        for beside, (name, times) in UNASKED.items():
+        for beside, (name, times, least) in UNASKED.items():
             if name in self.resources:
-                most = allocatable.get(beside, 0) * times
-                self.allocatable[self.resources[name], row] = min(most, LARGEST_AMOUNT) or WITHOUT_END
+                has = allocatable.get(beside, 0)
+                most = min(max(has, least) * times, LARGEST_AMOUNT) if has else WITHOUT_END
+                self.allocatable[self.resources[name], row] = most
         all_resources = np.arange(self.used.shape[0], dtype=np.int64)
         present = self.allocatable[:, row] > 0
         self.inverse[:, row] = np.where(present, np.float32(1) / np.maximum(self.allocatable[:, row], 1), 0)

@@ -304,6 +304,23 @@ def test_groups_of_nodes_that_never_came_back_go_once_they_are_old_and_empty(tmp
     assert left == {own, young, other, "hekla-sandboxes-0123456789ab", "somebody"}
 
 
+@pytest.mark.parametrize(
+    ("told", "most"),
+    [
+        ({"pid_max": "4194304", "threads-max": "127000", "node/pids.max": "max"}, 95_250),
+        ({"pid_max": "32768", "threads-max": "127000"}, 24_576),
+        ({"pid_max": "32768", "threads-max": "127000", "pids.max": "max", "node/pids.max": "400"}, 300),
+    ],
+)  # fmt: skip
+def test_the_bound_lies_below_every_limit_of_the_machine_and_of_the_groups_above(tmp_path, monkeypatch, told, most):
+    group = tmp_path / "node" / "pods"
+    group.mkdir(parents=True)
+    for name, text in told.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(process_bound, "KERNEL", tmp_path)
+    assert process_bound.find_bound("x", group).most == most
+
+
 def test_in_version_2_the_spawner_has_a_leaf_of_its_own(tmp_path):
     bound = process_bound.find_bound("x", tmp_path)
     bound.take(4711)

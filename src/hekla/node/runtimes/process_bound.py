@@ -9,12 +9,14 @@ import contextlib
 import os
 import resource
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from hekla.node.runtimes.cgroups import MOUNT, remove_tree
 
 SHARE = (3, 4)
+KERNEL = Path("/proc/sys/kernel")
 DIGEST, YOUNG_S = 12, 120.0
 SPAWNER = "spawner"
 """The leaf in version 2, where no process may be in a group that has others below it."""
@@ -68,8 +70,8 @@ class ProcessBound:
 def find_bound(name: str, group_v2: Path | None = None) -> ProcessBound:
     """The bound that can be kept here; `group_v2` is the one that containers' groups are below, where version 2 is used."""
     try:
-        most = int(Path("/proc/sys/kernel/pid_max").read_text()) * SHARE[0] // SHARE[1]
         group = group_v2 or MOUNT / "pids" / name
+        most = max(1, _room(group.parents) * SHARE[0] // SHARE[1])
         if group_v2 is None:
             _remove_abandoned(group.parent, name)
             group.mkdir(exist_ok=True)
@@ -77,6 +79,15 @@ def find_bound(name: str, group_v2: Path | None = None) -> ProcessBound:
         return ProcessBound(group, most, is_v2=group_v2 is not None)
     except (OSError, ValueError) as problem:
         return ProcessBound(None, _share_of_user(), f"{getattr(problem, 'strerror', '') or problem}")
+
+
+def _room(above: Iterable[Path]) -> int:
+    """How many processes there can be: ids, threads of the kernel, and what the groups above have, which the platform shares."""
+    limits = [int((KERNEL / name).read_text()) for name in ("pid_max", "threads-max")]
+    for group in above:
+        with contextlib.suppress(OSError, ValueError):  # the root has no limit, and "max" is none
+            limits.append(int((group / "pids.max").read_text()))
+    return min(limits)
 
 
 def _remove_abandoned(parent: Path, own: str) -> None:
@@ -91,5 +102,5 @@ def _share_of_user() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft == resource.RLIM_INFINITY:
         with contextlib.suppress(OSError, ValueError):
-            soft = int(Path("/proc/sys/kernel/threads-max").read_text())
+            soft = int((KERNEL / "threads-max").read_text())
     return max(1, soft * SHARE[0] // SHARE[1])

@@ -103,7 +103,7 @@ class NodeOrder:
 
 def _unasked(nodes: Nodes) -> Score:
     """How full nodes are by pods that do not say what they need, on top of the others: without it they would look empty."""
-    there = {name: times / len(UNASKED) for name, times in UNASKED.values() if name in nodes.resources}
+    there = {name: times / len(UNASKED) for name, times, _ in UNASKED.values() if name in nodes.resources}
     return Score(fullness=there)
 
 
