@@ -14,7 +14,8 @@ from cryptography.x509.oid import NameOID
 
 from hekla.api.agents.egress import rules_of
 from hekla.api.agents.node_contract import SecretHeader
-from hekla.node.egress.broker import DECISIONS_AT_ONCE, DECISIONS_PER_S, EgressBroker, SecretAwayError
+from hekla.node.egress import broker as brokers
+from hekla.node.egress.broker import DECISIONS_AT_ONCE, DECISIONS_PER_S, LONGEST_HEAD, EgressBroker, SecretAwayError
 from hekla.node.egress.rules import ALLOWED, judge_address
 from hekla.testing import virtual_time
 
@@ -184,6 +185,12 @@ def test_a_connection_is_cut_when_the_rules_no_longer_allow_it():
         b"POST http://api.test/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
         b"POST http://api.test/ HTTP/1.1\r\nContent-Length : 1\r\n\r\nx",
         b"GET http://api.test/ HTTP/1.1\r\nA: b\r\n folded\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\r\nHost\xa0: other.test\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\r\nHost\x85: other.test\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\r\nHost other.test\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\r\n: other.test\r\n\r\n",
+        b"G" * 33 + b" http://api.test/ HTTP/1.1\r\n\r\n",
+        b"G\xffT http://api.test/ HTTP/1.1\r\n\r\n",
         b"CONNECT api.test HTTP/1.1\r\n\r\n",
         b"CONNECT api.test:\xb2 HTTP/1.1\r\n\r\n",
         b"CONNECT api.test:%b HTTP/1.1\r\n\r\n" % (b"1" * 5000),
@@ -309,5 +316,37 @@ def test_who_asks_without_end_waits_and_each_decision_is_still_a_line():
         for _ in range(5 * int(DECISIONS_PER_S)):
             await broker._turn()
         assert loop.time() == pytest.approx(rested)
+
+    virtual_time.run(story())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"X\r\n\r\n",
+        b"CONNECT :\r\n\r\n",
+        b"GET http://api.test/ HTTP/1.1\r\nHost other.test\r\n\r\n",
+        b"GET http://other.test/ HTTP/1.1\r\n\r\n",
+        b"GET /" + b"a" * (LONGEST_HEAD + 1000),
+    ],
+)
+def test_what_is_no_request_waits_its_turn_as_others_do(tmp_path, monkeypatch, data):
+    """Each is a line of the log too: a loop of them wrote a thousand lines a second. A UNIX socket, whose bytes are there at once."""
+    monkeypatch.setattr(brokers, "DECISIONS_AT_ONCE", 2)
+
+    async def story():
+        broker = EgressBroker("box", rules_of("api.test"))
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(tmp_path / "s"))
+            listening.listen()
+            await broker.serve(listening)
+            for _ in range(2 + 10):
+                reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+                writer.write(data)
+                await until_end(reader)
+                writer.close()
+            assert sum(broker.traffic.refused.values()) == 2 + 10
+            assert asyncio.get_running_loop().time() == pytest.approx(10 / DECISIONS_PER_S)
+            await broker.close()
 
     virtual_time.run(story())

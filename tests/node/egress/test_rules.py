@@ -44,6 +44,7 @@ def test_what_a_rule_names_is_allowed_however_it_is_spelled(host, port):
         ("api.example.com%00.evil.org", 443, "bad-host"),
         ("user@api.example.com", 443, "bad-host"),
         ("", 443, "bad-host"),
+        ("api.example.com" + "." * 30_000, 443, "bad-host"),
     ],
 )
 def test_what_no_rule_names_is_refused_with_a_reason(host, port, code):

@@ -33,6 +33,10 @@ PIECE = 64 * 1024
 DECISIONS_AT_ONCE, DECISIONS_PER_S = 1000, 20.0
 """Each is a line of the log, so one that asks without end waits: 0.5 GB a day at the most."""
 _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+"""A token of RFC 9110, of a length that is fit for the log."""
+_NAMED = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:")
+"""How each header's line begins: a server that trims a name's end, or takes a line without a colon, reads another one than we."""
 DROPPED = frozenset((b"proxy-connection", b"proxy-authorization", b"connection", b"keep-alive", b"te", b"upgrade"))
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -140,17 +144,12 @@ class EgressBroker:
         self, task: "asyncio.Task[None]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            async with asyncio.timeout(HEAD_TIMEOUT_S):
-                asked = _read_head(await reader.readuntil(b"\r\n\r\n"))
-            await self._turn()
+            asked = _read_head(await self._head(reader))
             self._tasks[task] = (asked.host, asked.port)
             self._check(asked)
             secrets = () if asked.is_tunnel else header_for(self._secrets, asked.host)
             inner_reader, inner_writer, address = await self._connect(asked, secrets)
-        except (RefusedError, TimeoutError, asyncio.LimitOverrunError) as problem:
-            refusal = problem if isinstance(problem, RefusedError) else RefusedError(
-                400, Verdict("bad-request", "the request's head is too long, or came too slowly")
-            )  # fmt: skip
+        except RefusedError as refusal:
             self._refuse(writer, refusal)
             await writer.drain()
             return
@@ -166,6 +165,18 @@ class EgressBroker:
             self._refuse(writer, refusal)
         finally:
             inner_writer.close()
+
+    async def _head(self, reader: asyncio.StreamReader) -> bytes:
+        """The first request's head, in its turn: a line of the log becomes of it, whatever it is."""
+        try:
+            async with asyncio.timeout(HEAD_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except (TimeoutError, asyncio.LimitOverrunError):
+            head = b""
+        await self._turn()
+        if not head:
+            raise RefusedError(400, Verdict("bad-request", "the request's head is too long, or came too slowly"))
+        return head
 
     async def _turn(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -314,7 +325,8 @@ def _read_head(head: bytes) -> _Asked:
     if (
         len(words) != 3
         or words[2] not in ("HTTP/1.0", "HTTP/1.1")
-        or any(not line or line[:1] in b" \t" for line in lines)
+        or not _METHOD.fullmatch(words[0])
+        or not all(_NAMED.match(line) for line in lines)
     ):
         raise RefusedError(400, Verdict("bad-request", "this is no request to a proxy"))
     method, target, version = words
@@ -333,7 +345,7 @@ def _read_head(head: bytes) -> _Asked:
         raise RefusedError(400, Verdict("bad-request", "a proxy takes http://host/path; https goes through CONNECT"))
     names = [line.partition(b":")[0] for line in lines]
     lengths = [name.lower() for name in names if name.lower() in (b"content-length", b"transfer-encoding")]
-    if any(name != name.strip() for name in names) or len(lengths) > 1:
+    if len(lengths) > 1:
         raise RefusedError(400, Verdict("bad-request", "the request can be read in two ways"))
     kept = [line for line, name in zip(lines, names, strict=True) if name.lower() not in DROPPED | {b"host"}]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -14,6 +14,8 @@ from hekla.api.agents.node_contract import SecretHeader
 
 Address = IPv4Address | IPv6Address
 
+LONGEST_HOST = 256
+"""Characters: a name may end in any number of dots, an address in any zone, and the log repeats them."""
 _TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("2002::/16"), IPv6Network("2001::/32"))
 """NAT64, 6to4 and Teredo: an IPv4 address in other clothes."""
 _NOBODYS = tuple(map(ip_network, ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")))
@@ -40,7 +42,7 @@ ALLOWED = Verdict()
 def judge(rules: Sequence[Rule], host: str, port: int) -> Verdict:
     """Whether a destination may be asked for at all; `host` as the sandbox said it."""
     name = canonical(host)
-    if not name:
+    if not name or len(host) > LONGEST_HOST:
         return Verdict("bad-host", f'"{host[:100]}" is no host name and no address')
     if not any(rule.allows(name, port) for rule in rules):
         return Verdict(
