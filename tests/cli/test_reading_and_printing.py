@@ -160,7 +160,8 @@ def test_selections_are_read_as_kubectl_reads_them():
     assert words("pod", "a", "b") == [("pods", ("a", "b"))]
     assert words("pod/a", "vj/t") == [("pods", ("a",)), ("jobs", ("t",))]
     assert words("pods,vj") == [("pods", ()), ("jobs", ())]
-    for wrong in [("pods,vj", "a"), ("pod/a", "b"), ("pod/",), (), ("pod", ""), ("pod", "a", ""), ("",)]:
+    for wrong in [("pods,vj", "a"), ("pod/a", "b"), ("pod/",), (), ("pod", ""), ("pod", "a", ""), ("",),
+                  ("pod", ".."), ("pod", "a", "."), ("pod/..",)]:  # fmt: skip
         with pytest.raises(CommandError):
             words(*wrong)
 

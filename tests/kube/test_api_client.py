@@ -183,3 +183,25 @@ def test_a_server_that_is_not_there_is_named():
         await client.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("name", "namespace"), [("..", "default"), (".", "default"), ("a", "..")])
+def test_a_name_that_is_a_direction_in_a_path_is_sent_to_nobody(name, namespace):
+    """Before a server stand proxies, to whom `pods/..` is the namespace: a deletion of the one would be that of the other."""
+
+    async def scenario():
+        script = Script()
+        wire = Server()
+        await wire.start(script)
+        client = ApiClient(HttpsTransport(f"http://127.0.0.1:{wire.port}"))
+        for asked in (
+            client.get(Pod, name, namespace), client.delete(Pod, name, namespace),
+            client.patch(Pod, name, {}, namespace), client.request("GET", Pod.kind_info.path(namespace, name)),
+        ):  # fmt: skip
+            with pytest.raises(NotFoundError, match=r'"\.\.?" not found: it is the name of nothing'):
+                await asked
+        await client.close()
+        await wire.stop(grace_s=1)
+        assert script.requests == []
+
+    asyncio.run(scenario())

@@ -146,6 +146,9 @@ def parse_selection(words: Sequence[str], catalogue: Catalogue) -> list[Selectio
         raise CommandError("name a resource type, such as `pods` or `vcjob/train`", EXIT_USAGE)
     if not all(words):  # an unset variable in a script: without a name, a path is that of all objects
         raise CommandError("a name is empty; to mean every object, leave it out", EXIT_USAGE)
+    for word in words:
+        if (name := word.rpartition("/")[2]) in (".", ".."):  # in a path they are directions
+            raise CommandError(f'"{name}" is the name of nothing', EXIT_USAGE)
     if any("/" in word for word in words):
         return [_one(word, catalogue) for word in words]
     types = [served for word in words[0].split(",") if word for served in catalogue.find_all(word)]

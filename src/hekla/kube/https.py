@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hekla.kube.answers import error_from_response, header
 from hekla.kube.credentials import ClientCertificate, Credentials, FixedCredentials
-from hekla.kube.errors import TransportError
+from hekla.kube.errors import NotFoundError, TransportError
 from hekla.wire import tls
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import UpgradeRefusedError, WireError
@@ -104,6 +104,7 @@ class HttpsTransport:
         return response
 
     async def _ready(self, request: Request) -> tuple[HttpClient, HeaderList]:
+        _check_path(request.target)
         if self._is_closed:
             raise TransportError(f"the connection to {self.server} has been closed")
         headers = [*request.headers.items(), *await self._credentials.headers()]
@@ -131,6 +132,15 @@ class HttpsTransport:
 
 
 _closing: set[asyncio.Task[None]] = set()
+
+
+def _check_path(target: str) -> None:
+    """NotFoundError: a name in the path is one of two that nothing can have. Proxies read them as directions: `pods/..` is the namespace."""
+    if "/." not in target:
+        return
+    for part in target.partition("?")[0].split("/"):
+        if part in (".", ".."):
+            raise NotFoundError(404, "NotFound", f'"{part}" not found: it is the name of nothing')
 
 
 def _close_later(http: HttpClient) -> None:
