@@ -22,7 +22,7 @@ from hekla.sandbox.gateway.metrics import GatewayMetrics
 from hekla.sandbox.gateway.minting import Mint
 from hekla.sandbox.gateway.relay import Errand, Passage
 from hekla.sandbox.gateway.strangers import Strangers
-from hekla.sandbox.gateway.unsaid import unsaid
+from hekla.sandbox.gateway.unsaid import unsaid, without_quotes
 from hekla.sandbox.gateway.visitors import Taker, Visitor
 from hekla.sandbox.link import SandboxLink
 from hekla.sandbox.sessions.desk import Desk
@@ -47,6 +47,8 @@ _NAMED = frozenset({"e2b-sandbox-id", "x-sandbox-id", "x-agentcube-session-id"})
 _LONGEST_ID = 128
 LONGEST_SENTENCE = 256
 """Of a refusal, in the log."""
+LONGEST_QUOTING = 4096
+"""Characters of a refusal that are read for its log line."""
 
 
 @dataclass(slots=True)
@@ -330,9 +332,10 @@ def _nowhere(session: str) -> RefusedError:
 
 def _why(refusal: RefusedError | None) -> dict[str, str]:
     """What the log says of a refusal; a dialect's own words for its client may be fewer."""
-    return (
-        {} if refusal is None else {"reason": refusal.reason, "sentence": unsaid(refusal.sentence[:LONGEST_SENTENCE])}
-    )
+    if refusal is None:
+        return {}
+    sentence = without_quotes(refusal.sentence[:LONGEST_QUOTING], refusal.reason)
+    return {"reason": refusal.reason, "sentence": sentence[:LONGEST_SENTENCE]}
 
 
 def too_many_misses() -> RefusedError:

@@ -211,7 +211,7 @@ def check_arguments(tool: Tool, given: dict[str, Any]) -> None:
         rule = properties.get(name)
         if rule is None:
             known = ", ".join(properties)
-            raise RefusedError(400, name[:64], f'tool "{tool.name}" has no argument "{name[:64]}"; it has {known}')
+            raise RefusedError(400, "argument", f'tool "{tool.name}" has no argument "{name[:64]}"; it has {known}')
         kind = rule["type"]
         if not isinstance(value, _TYPES[kind]) or (kind == "number" and isinstance(value, bool)):
             raise RefusedError(400, name, f'the argument "{name}" of tool "{tool.name}" must be a {kind}')
