@@ -55,10 +55,31 @@ def test_a_line_that_cannot_be_written_is_counted_and_nobody_dies_of_it(monkeypa
     log.info("heard")
     log.info("and again")
     told = full.getvalue().splitlines()
-    assert [line.split("event=")[1] for line in told] == [
+    assert [line.split("event=")[1] for line in told if line] == [
         '"log lines were lost: they could not be written" lines=3', "heard", '"and again"',
     ]  # fmt: skip
     gone = io.StringIO()
     gone.close()
     monkeypatch.setattr(sys, "stderr", gone)
     log.info("to nobody")
+
+
+def test_what_was_written_of_a_line_stands_apart_from_what_is_told_of_its_loss(monkeypatch):
+    """The disk was full in the middle of a line, and the warning went on where that was torn."""
+
+    class Torn(io.StringIO):
+        is_full = True
+
+        def write(self, text):
+            if not self.is_full:
+                return super().write(text)
+            super().write(text[:5])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    torn = Torn()
+    monkeypatch.setattr(sys, "stderr", torn)
+    configure_logging("info")
+    structlog.get_logger().info("unheard")
+    torn.is_full = False
+    structlog.get_logger().info("heard")
+    assert torn.getvalue()[5:].startswith("\nlevel=warning event=")

@@ -37,7 +37,8 @@ class _StandardError(io.TextIOBase):
         self._lost = 0
 
     def write(self, text: str) -> int:
-        lost = f'level=warning event="log lines were lost: they could not be written" lines={self._lost}\n'
+        # it begins a line: of the last that was lost a part may have been written
+        lost = f'\nlevel=warning event="log lines were lost: they could not be written" lines={self._lost}\n'
         try:
             sys.stderr.write(lost + text if self._lost else text)
         except (OSError, ValueError):
