@@ -247,7 +247,7 @@ class Registrar:
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._registered: set[str] = set()
         self._renewed_s: dict[str, float] = {}
-        """When leases were renewed last, by the clock that nobody sets."""
+        """When leases were stamped last with a time that arrived, by the clock that nobody sets."""
         self.trouble = ""
         """Why the API server does not let us register; empty if nothing is wrong."""
 
@@ -370,19 +370,23 @@ class Registrar:
     async def _create_lease(self, name: str) -> None:
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": self._stamp()}
         document = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": spec}
+        stamped_s = self._clock.elapsed_s()
         try:
             await self._client.create(Lease, document, LEASE_NAMESPACE)
         except AlreadyExistsError:
             await self._renew(name)
+        else:
+            self._renewed_s[name] = stamped_s
 
     async def _renew(self, name: str) -> None:
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": self._stamp()}
+        stamped_s = self._clock.elapsed_s()
         await self._client.patch(Lease, name, {"spec": spec}, LEASE_NAMESPACE, field_manager="hekla-node")
-        now_s = self._clock.elapsed_s()
-        if now_s - self._renewed_s.get(name, now_s) > LEASE_DURATION_S:
+        # controllers count from the stamp, and see the next when it arrives: two slow answers in a row may lie close together
+        if self._clock.elapsed_s() - self._renewed_s.get(name, stamped_s) > LEASE_DURATION_S:
             # it has been taken for lost, and only its own word makes it ready again
             await self._write_status(name)
-        self._renewed_s[name] = now_s
+        self._renewed_s[name] = stamped_s
 
     def _stamp(self) -> str:
         return rfc3339_micro(self._clock.now())
