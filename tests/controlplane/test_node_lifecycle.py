@@ -144,3 +144,13 @@ def test_a_lease_of_the_last_second_of_all_time_is_a_sign_of_life(now, renewed):
     world = FakeWorld(node(), said)
     converge(reconcile_node, world, "", "n", now=now)
     assert taints(world) == []
+
+
+@pytest.mark.parametrize("heartbeat", ["2020-01-01T00:00:00", "2020-01-01"])
+def test_a_heartbeat_without_a_zone_is_one_of_utc(now, heartbeat):
+    # it could not be compared with the other signs of life, and the reconciler failed on it for ever
+    lost = node()
+    lost["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]
+    world = FakeWorld(lost)
+    converge(reconcile_node, world, "", "n", now=now)
+    assert [one.status for one in world.get(Node, "", "n").status.conditions] == ["Unknown"]

@@ -16,10 +16,11 @@ def rfc3339_micro(moment: datetime) -> str:
 
 
 def parse_rfc3339(text: str | None) -> datetime | None:
-    """The moment that an object's field names; None for an absent or unreadable one."""
+    """The moment that an object's field names, in UTC where it has no zone; None for an absent or unreadable one."""
     if not text:
         return None
     try:
-        return datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
