@@ -178,6 +178,21 @@ def test_pods_have_the_names_that_they_have_in_the_project() -> None:
     assert shared["publishNotReadyAddresses"]
 
 
+def test_a_worker_made_anew_beside_a_leader_of_before_is_told_a_name_that_this_has() -> None:
+    """After an upgrade it was told of a host name in the headless service, which only leaders made since then have."""
+    template = {"size": 2, "restartPolicy": "None", "workerTemplate": {"spec": pod_spec()}}
+    world = settled(lws(replicas=1, leaderWorkerTemplate=template))
+    world.world.change(Pod, NAMESPACE, "ring-0-default-0-0", {"spec": {"hostname": None, "subdomain": None}})
+    world.delete("ring-0-default-0-1").settle()
+    worker = world.pods["ring-0-default-0-1"].spec
+    assert worker.containers[0].env[0].value == "ring-0-default-0-0.default"
+    assert (worker.hostname, worker.subdomain) == ("ring-0-1", "ring")
+
+    world.delete("ring-0-default-0-0").settle()
+    world.delete("ring-0-default-0-1").settle()
+    assert world.pods["ring-0-default-0-1"].spec.containers[0].env[0].value == "ring-0.ring.default"
+
+
 def test_each_group_has_a_service_of_its_own_if_told_so() -> None:
     world = settled(lws(networkConfig={"subdomainPolicy": "UniquePerReplica"}))
     converge(reconcile_leader_worker_set, world.world, NAMESPACE, "ring", now=NOW)

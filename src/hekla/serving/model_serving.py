@@ -110,7 +110,7 @@ def _make(view: ServingView, plans: Sequence[GroupPlan]) -> Iterator[Command]:
     try:
         plugins = plugins_of(view.serving.spec.plugins)
         pods = [
-            (plan, missing, [new_pod(view.serving, missing.plan, index, plugins) for index in indices])
+            (plan, missing, [new_pod(view.serving, missing.plan, index, plugins, missing.entry) for index in indices])
             for plan, missing, indices in next_pods(plans)
         ]
     except PluginError as error:

@@ -35,6 +35,8 @@ class Missing:
     indices: Sequence[int]
     is_new: bool = False
     """Whether nothing of the instance is there yet."""
+    entry: Pod | None = None
+    """The instance's entry pod, if it is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,12 +315,12 @@ def _completed(view: ServingView, plan: GroupPlan, role: RoleTemplate, one: Inst
     roles = view.revisions.roles_at(one.revision) or plan.roles
     own = next((found for found in roles if found.name == role.name), role)
     blueprint = _blueprint(view, plan, own, one.ordinal, one.revision or plan.revision)
-    there = {pod.metadata.name for pod in one.pods}
+    there = {pod.metadata.name: pod for pod in one.pods}
     size = own.size if one.has_begun or not view.is_entry_first else 1
     lacking = (index for index in range(size) if blueprint.pod_name(index) not in there)
     indices = list(islice(lacking, MOST_PODS))
     if indices:
-        yield Missing(blueprint, indices)
+        yield Missing(blueprint, indices, entry=there.get(blueprint.pod_name(0)))
 
 
 def _new_instances(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hekla.api.core import Service
+from hekla.api.core import Pod, Service
 from hekla.api.kthena import ModelServing, labels
 from hekla.api.meta import Document
 from hekla.serving.serving_names import owner_reference, pod_name, role_id
@@ -40,8 +40,10 @@ class Blueprint:
         return pod_name(self.group, self.instance, index)
 
 
-def new_pod(serving: ModelServing, plan: Blueprint, index: int, plugins: Sequence[ServingPlugin]) -> Document:
-    """The document of one pod; index 0 is the entry. Raises PluginError."""
+def new_pod(
+    serving: ModelServing, plan: Blueprint, index: int, plugins: Sequence[ServingPlugin], entry: Pod | None = None
+) -> Document:
+    """The document of one pod; index 0 is the entry, which is given to its workers if it is there. Raises PluginError."""
     template = plan.role.document["entryTemplate" if index == 0 else "workerTemplate"] or {}
     given, spec = template.get("metadata") or {}, copy.deepcopy(template.get("spec") or {})
     if serving.spec.scheduler_name:
@@ -57,7 +59,7 @@ def new_pod(serving: ModelServing, plan: Blueprint, index: int, plugins: Sequenc
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     making = PodMaking(
         serving=serving, group=plan.group, role=plan.role.name, index=index, pod=pod, entry=plan.pod_name(0),
-        size=plan.role.size,
+        size=plan.role.size, entry_pod=entry,
     )  # fmt: skip
     for plugin in plugins:
         if plugin.concerns(making):

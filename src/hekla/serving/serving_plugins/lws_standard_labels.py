@@ -88,6 +88,8 @@ def _name_pod(making: PodMaking, spec: Document, name: str, leader: str) -> str:
     is_unique = making.pod["metadata"]["annotations"].get(SUBDOMAIN_POLICY) == UNIQUE
     domain = leader if is_unique else name
     spec["hostname"], spec["subdomain"] = host, domain
+    if making.index and making.entry_pod is not None and not making.entry_pod.spec.subdomain:
+        return ""  # it was made before pods had these names, and answers to Kthena's alone
     return f"{leader}.{domain}.{making.serving.metadata.namespace}"
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 from hekla.api.kthena import ModelServing
 from hekla.api.kthena.serving import PluginScope
 from hekla.api.meta import Document
+from hekla.api.pods import Pod
 
 
 class PluginError(Exception):
@@ -27,6 +28,8 @@ class PodMaking:
     """The name of its instance's entry pod."""
     size: int = 1
     """How many pods its instance has."""
+    entry_pod: Pod | None = None
+    """Its instance's entry pod as it is; None: it is still to be made."""
 
 
 class Decorator(Protocol):
