@@ -235,6 +235,44 @@ def test_others_have_their_turn_while_a_large_tree_is_listed_and_one_who_leaves_
     asyncio.run(story())
 
 
+def test_others_have_their_turn_while_links_that_lead_outside_are_looked_at(place, monkeypatch):
+    """Turns came with what was found: 20,000 such links kept the daemon from everybody for 3 s."""
+    tree, root, _ = place
+    monkeypatch.setattr(trees, "LISTED_AT_ONCE", 10)
+    for number in range(60):
+        (root / f"{number}").symlink_to("../outside/flag")
+
+    async def story():
+        turns = 0
+        listing = asyncio.ensure_future(tree.listed("/"))
+        while not listing.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert listing.result() == []
+        assert turns >= 6
+
+    asyncio.run(story())
+
+
+def test_many_who_list_a_deep_tree_at_once_are_all_answered_with_few_directories_open(place, monkeypatch):
+    """Each keeps one open for every level: under a limit, lists came without what could not be opened."""
+    tree, _, _ = place
+    monkeypatch.setattr(trees, "LISTED_AT_ONCE", 1)
+    tree.write("/" + "d/" * 20 + "f", b"")
+    whole = [one.path for one in tree.entries("/", depth=30)]
+
+    async def story():
+        before, most = len(os.listdir("/proc/self/fd")), 0
+        listings = asyncio.gather(*(tree.listed("/", depth=30) for _ in range(3 * trees.LISTINGS)))
+        while not listings.done():
+            most = max(most, len(os.listdir("/proc/self/fd")) - before)
+            await asyncio.sleep(0)
+        assert [[one.path for one in found] for found in listings.result()] == 3 * trees.LISTINGS * [whole]
+        assert most <= trees.LISTINGS * 21
+
+    asyncio.run(story())
+
+
 def test_a_deep_tree_is_watched_as_far_as_its_paths_go(deep_place):
     """Each directory called for the next: a thousand of them were too many calls, and nothing was watched."""
     tree, root = deep_place[0], deep_place[1]

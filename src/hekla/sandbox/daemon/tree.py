@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import grp
+import itertools
 import os
 import pwd
 import secrets
@@ -26,7 +27,9 @@ MOST_LINKS = 40
 LONGEST_PATH = 4096
 MOST_LISTED = 100_000
 LISTED_AT_ONCE = 100
-"""Entries that are looked at before others have their turn: 15 ms where a machine is busy."""
+"""Names that are looked at before others have their turn: 15 ms where a machine is busy."""
+LISTINGS = 4
+"""That go on at once: each keeps a directory open for every level, and a sandbox has 4096 descriptors."""
 MOST_DEEP = 256
 """Levels of directories that are listed or removed at once: each keeps one open."""
 PIECE = 256 * 1024
@@ -79,6 +82,8 @@ class Tree:
 
     def __init__(self, root: str = "/") -> None:
         self._root = os.path.realpath(root)
+        self._listings: asyncio.Semaphore | None = None
+        """Made in its loop, which old Pythons look for at once."""
 
     @property
     def root(self) -> str:
@@ -119,15 +124,18 @@ class Tree:
     async def listed(self, path: str, depth: int = 1) -> list[Entry]:
         """The same, in turns with what else the daemon does: a hundred thousand files take 15 s and more."""
         found: list[Entry] = []
-        for _ in self._listing(path, depth, found):
-            await asyncio.sleep(0)
+        if self._listings is None:
+            self._listings = asyncio.Semaphore(LISTINGS)
+        async with self._listings:
+            for _ in self._listing(path, depth, found):
+                await asyncio.sleep(0)
         return sorted(found, key=lambda one: one.path)
 
     def _listing(self, path: str, depth: int, found: list[Entry]) -> Iterator[None]:
         top = self.enter(path)
         with self._spot(top) as spot, _told(path):
             directory = _open_at(spot, os.O_RDONLY | os.O_DIRECTORY)
-        yield from self._list(directory, top, min(depth, MOST_DEEP), found)
+        yield from self._list(directory, top, min(depth, MOST_DEEP), found, itertools.count(1))
 
     def enter(self, path: str) -> str:
         """The path of a directory, links followed; refuses what is none."""
@@ -229,28 +237,31 @@ class Tree:
         finally:
             os.close(descriptor)
 
-    def _list(self, directory: int, path: str, depth: int, found: list[Entry]) -> Iterator[None]:
+    def _list(self, directory: int, path: str, depth: int, found: list[Entry], looked: Iterator[int]) -> Iterator[None]:
         """List an open directory, and close it; those in it are opened from it, so that nothing is walked to twice. Stops now and then."""
         try:
             for name in os.listdir(directory):
+                if not next(looked) % LISTED_AT_ONCE:
+                    yield
                 inner = f"{path.rstrip('/')}/{name}"
                 try:
                     entry = _entry(_Spot(directory, name, inner))
-                    if entry.kind == "symlink" and self._leads_out(inner):
-                        continue
+                    is_outside = entry.kind == "symlink" and self._leads_out(inner)
                 except OSError:  # it went away while we looked
+                    continue
+                if entry.kind == "symlink" and self._root != "/":
+                    yield  # the walk to where one leads may be as long as a path, and through forty others
+                if is_outside:
                     continue
                 if len(found) >= MOST_LISTED:
                     raise TreeError("too_many", f'"{path}" holds more than {MOST_LISTED} files; list a part of it')
                 found.append(entry)
-                if not len(found) % LISTED_AT_ONCE:
-                    yield
                 if entry.kind == "directory" and depth > 1:
                     try:
                         below = os.open(name, _INTO, dir_fd=directory)
                     except OSError:  # it went away, became a link, or is not ours to read
                         continue
-                    yield from self._list(below, inner, depth - 1, found)
+                    yield from self._list(below, inner, depth - 1, found, looked)
         finally:
             os.close(directory)
 
