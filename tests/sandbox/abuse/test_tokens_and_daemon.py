@@ -140,7 +140,15 @@ def test_the_log_says_why_a_request_was_refused_within_a_bound():
             told.append((await client.ask("POST", "/v2/sandboxes", long))[1]["message"][:256])
             await client.ask("GET", "/sandboxes")
         lines = [one for one in said if one["event"] == "request"]
-        assert [one.get("sentence") for one in lines] == [*told[:2], 'session "gone" not found', told[2], None]
+        assert told[0].startswith('template "none')
+        assert told[1] == 'session "gone" not found'
+        assert told[2].startswith('"denyOut" names \'xxx')
+        *logged, last = [one.get("sentence") for one in lines]
+        gone = "session (4 characters) not found"
+        assert logged[:3] == ["template (128 characters) not found", gone, gone]
+        assert logged[3].startswith('"denyOut" names (50')
+        assert logged[3].endswith("what is allowed")
+        assert last is None
         assert all(one["reason"] for one in lines[:-1])
 
     run(scenario)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hekla.sandbox.gateway.front import _why
+from hekla.sandbox.gateway.front import LONGEST_SENTENCE, _why
 from hekla.sandbox.gateway.tools import TOOLS, check_arguments
 from hekla.sandbox.gateway.unsaid import unsaid, without_quotes
 from hekla.sandbox.sessions.limits import RefusedError
@@ -74,6 +74,8 @@ def test_a_key_that_was_written_as_an_arguments_name_is_no_reason():
     assert KEY not in str(_why(refused.value))
 
 
-def test_a_cut_sentence_loses_what_it_quotes_first():
-    told = _why(RefusedError(404, "x", f'template "{"a" * 300}" not found'))
-    assert told["sentence"] == "template (300 characters) not found"
+@pytest.mark.parametrize("sign", ["a", '"', "-1A"])
+def test_what_is_quoted_may_be_as_long_as_a_body(sign):
+    told = _why(RefusedError(404, "x", f'template "{sign * 1_000_000}" not found'))
+    assert told["sentence"] == f"template ({len(sign)}000000 characters) not found"
+    assert len(_why(RefusedError(404, "x", sign * 1_000_000))["sentence"]) <= LONGEST_SENTENCE

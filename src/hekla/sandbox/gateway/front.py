@@ -47,8 +47,6 @@ _NAMED = frozenset({"e2b-sandbox-id", "x-sandbox-id", "x-agentcube-session-id"})
 _LONGEST_ID = 128
 LONGEST_SENTENCE = 256
 """Of a refusal, in the log."""
-LONGEST_QUOTING = 4096
-"""Characters of a refusal that are read for its log line."""
 
 
 @dataclass(slots=True)
@@ -334,8 +332,10 @@ def _why(refusal: RefusedError | None) -> dict[str, str]:
     """What the log says of a refusal; a dialect's own words for its client may be fewer."""
     if refusal is None:
         return {}
-    sentence = without_quotes(refusal.sentence[:LONGEST_QUOTING], refusal.reason)
-    return {"reason": refusal.reason, "sentence": sentence[:LONGEST_SENTENCE]}
+    return {
+        "reason": refusal.reason,
+        "sentence": without_quotes(refusal.sentence, refusal.reason)[:LONGEST_SENTENCE],
+    }
 
 
 def too_many_misses() -> RefusedError:

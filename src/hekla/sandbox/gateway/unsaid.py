@@ -8,6 +8,8 @@ from typing import Final
 
 SHOWN: Final = 4
 """Characters of it that stay, to tell one from another."""
+LONGEST: Final = 1024
+"""Characters of a sentence before and after what it quotes, which may be as long as a body."""
 _WORD = re.compile(
     r"eyJ[\w.-]{8,}"
     r"|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
@@ -31,14 +33,16 @@ def without_quotes(sentence: str, reason: str) -> str:
     begin, text = f'"{reason}"', sentence
     field = begin if text.startswith(begin) else ""
     text = _SESSION_QUOTED.sub(r"\1 \2", text.removeprefix(field))
-    quotes = [found.start() for found in _QUOTE.finditer(text)]
-    if not quotes:
-        return field + unsaid(text)
+    opening = _QUOTE.search(text)
+    if opening is None:
+        return field + unsaid(text[:LONGEST])
     # from the first to the last, since what a client wrote may have some in it; to the end where one was not closed
-    first, last = quotes[0], quotes[-1]
+    first = last = opening.start()
+    for found in _QUOTE.finditer(text, max(first + 1, len(text) - LONGEST)):
+        last = found.start()
     if first == last or text[last + 1 : last + 2].isalnum():
         last = len(text)
-    return f"{field}{unsaid(text[:first])}({last - first - 1} characters){unsaid(text[last + 1 :])}"
+    return f"{field}{unsaid(text[:first][:LONGEST])}({last - first - 1} characters){unsaid(text[last + 1 :])}"
 
 
 def _shortened(found: re.Match[str]) -> str:
