@@ -29,7 +29,7 @@ def test_what_is_only_not_built_yet_is_no_failure(tmp_path: Path, capsys: pytest
     file.write_text(DEFAULT_TEXT + "  - name: numa-aware\n")
     assert main(["scheduler", "lint", str(file), "-o", "json"]) == 0
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
-    assert (finding["line"], finding["severity"]) == (14, "note")
+    assert (finding["line"], finding["severity"]) == (16, "note")
 
 
 def test_a_switch_that_changes_nothing_is_told_and_no_failure(
@@ -39,7 +39,7 @@ def test_a_switch_that_changes_nothing_is_told_and_no_failure(
     file.write_text(DEFAULT_TEXT + "    enabledBestNode: false\n")
     assert main(["scheduler", "lint", str(file)]) == 0
     assert capsys.readouterr().out == (
-        f"{file}:14: note: enabledBestNode: false at binpack changes nothing: no plug-in picks a node by itself, here as in "
+        f"{file}:16: note: enabledBestNode: false at binpack changes nothing: no plug-in picks a node by itself, here as in "
         "Volcano; the sum of all scores does (enableNodeOrder)\n"
     )
 
