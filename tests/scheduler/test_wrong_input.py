@@ -18,6 +18,7 @@ from hekla.placement.cluster import Cluster
 from hekla.placement.model import Job, TaskStatus
 from hekla.placement.plugins.gang import Gang
 from hekla.placement.session import Session
+from hekla.scheduler import batch
 from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.testing.cluster import check
@@ -254,6 +255,35 @@ def test_a_ring_of_hypernodes_and_a_member_of_two_are_told_on_the_hypernodes() -
             assert any("which is not below it" in message for message in told)
             topology = {"mode": "hard", "highestTierAllowed": 1}
             await goes_on(client, networkTopology=topology)
+
+    asyncio.run(story())
+
+
+def test_a_flood_of_hypernodes_has_their_tree_grown_now_and_then_and_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch, "REST_PER_LOOK", 1e9)  # it rests until the test ends that
+
+    async def story() -> None:
+        async with world(nodes=2, kinds=(PodGroup, Queue, HyperNode)) as (client, scheduler):
+            topology, grown = scheduler.cluster.topology, list[int]()
+            grow = topology.tree
+            monkeypatch.setattr(topology, "tree", lambda: (grown.append(len(topology.specs)), grow())[1])
+            for number in range(30):
+                named = {"type": "Node", "selector": {"exactMatch": {"name": f"n{number}"}}}
+                await client.create(
+                    HyperNode, {"metadata": {"name": f"h{number}"}, "spec": {"tier": 1, "members": [named]}}
+                )
+
+            async def are_all_seen() -> bool:
+                return len(topology.specs) == 30
+
+            await until(are_all_seen)
+            await scheduler.idle()
+            assert len(grown) == 1, "while the scheduler rests from having it grown, others may come"
+            scheduler._rested()
+            await scheduler.idle()
+            assert grown[1:] == [30], "what came meanwhile is heeded then"
 
     asyncio.run(story())
 
