@@ -145,7 +145,7 @@ def parse_selection(words: Sequence[str], catalogue: Catalogue) -> list[Selectio
     if not words:
         raise CommandError("name a resource type, such as `pods` or `vcjob/train`", EXIT_USAGE)
     if not all(words):  # an unset variable in a script: without a name, a path is that of all objects
-        raise CommandError("a name is empty; to mean every object, leave it out", EXIT_USAGE)
+        raise CommandError("a name is empty: a variable that is not set, perhaps", EXIT_USAGE)
     for word in words:
         if (name := word.rpartition("/")[2]) in (".", ".."):  # in a path they are directions
             raise CommandError(f'"{name}" is the name of nothing', EXIT_USAGE)
