@@ -116,6 +116,38 @@ def test_namespace_image_and_replicas_are_everywhere_where_they_belong():
         assert [subject["namespace"] for subject in binding["subjects"]] == ["batch"]
 
 
+def test_another_schedulers_name_is_told_to_all_whom_it_concerns_with_the_rights_of_that_name():
+    found = documents(scheduler_names=("team-a",))
+    told = {
+        one["metadata"]["name"]
+        for one in of_kind(found, "Deployment")
+        if "--scheduler-name=team-a" in one["spec"]["template"]["spec"]["containers"][0]["args"]
+    }
+    assert told == {"hekla-scheduler", "hekla-controllers", "hekla-webhooks"}
+    services = {one["metadata"]["name"] for one in of_kind(found, "Service")}
+    assert {"hekla-scheduler-answers", "hekla-scheduler-answers-team-a"} <= services
+    rules = [
+        rule
+        for kind in ("Role", "ClusterRole")
+        for one in of_kind(found, kind)
+        if one["metadata"]["name"] == "hekla-scheduler"
+        for rule in one["rules"]
+    ]
+    named = {name: rule["verbs"] for rule in rules for name in rule.get("resourceNames", ())}
+    assert named["team-a"] == ["get", "patch"]
+    assert "create" in named["hekla-scheduler-answers-team-a"]
+    assert "create" in named["team-a.scheduling.hekla.dev"]
+    assert "volcano" not in named
+
+
+def test_a_scheduler_of_several_names_leads_by_the_usual_lease():
+    found = documents(scheduler_names=("volcano", "team-a"))
+    (deployment,) = (one for one in of_kind(found, "Deployment") if one["metadata"]["name"] == "hekla-scheduler")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments[-2:] == ["--scheduler-name=volcano", "--scheduler-name=team-a"]
+    assert "hekla-scheduler-answers-team-a" not in {one["metadata"]["name"] for one in of_kind(found, "Service")}
+
+
 def test_what_is_left_out_leaves_nothing_behind():
     found = list(yaml.safe_load_all(rendered(Installation(without=frozenset({"webhooks", "crds"})))))
     assert not [one for one in found if "webhooks" in one["metadata"]["name"] or one["kind"].endswith("Definition")]
@@ -280,6 +312,8 @@ def test_kubectl_can_keep_what_it_applied():
         ({"without": frozenset({"scheduler", "node"})}, '--without names "node"; choose from'),
         ({"failure_policy": "Maybe"}, '--failure-policy is "Maybe"; use Fail or Ignore'),
         ({"replicas": 0}, "--replicas is 0; it must lie between 1 and 100"),
+        ({"scheduler_names": ("Team A",)}, '--scheduler-name is "Team A"; a lease is called like it'),
+        ({"scheduler_names": ("team-a", "default-scheduler")}, "which Kubernetes' own scheduler has"),
         ({"also_ask": frozenset({"/x"})}, '--also-ask names "/x"; choose from'),
     ],
 )

@@ -86,6 +86,11 @@ class Place:
 USUAL = Place(EXPLANATION.version)
 
 
+def place_of(lease: str) -> Place:
+    """The place of the scheduler that leads by a lease."""
+    return Place(version_of(lease))
+
+
 @dataclass
 class Answering:
     """One term of answering."""
@@ -151,7 +156,8 @@ class Answering:
     @property
     def _places(self) -> tuple[Place, ...]:
         """Where this scheduler may be asked, its own place first."""
-        return (USUAL,) if self._lease == USUAL_SCHEDULER else (Place(version_of(self._lease)), USUAL)
+        own = place_of(self._lease)
+        return (own,) if own == USUAL else (own, USUAL)
 
     async def _publish(self, port: int, authorities: bytes) -> None:
         self._bundle = base64.b64encode(authorities).decode()

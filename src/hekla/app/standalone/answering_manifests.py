@@ -5,15 +5,16 @@ from collections.abc import Iterator, Mapping
 from hekla.api.explanation import EXPLANATION
 from hekla.api.meta import Document
 from hekla.app.front_proxy import CONFIG_MAP, NAMESPACE, READER
-from hekla.app.standalone.answering import PORT_NAME, SERVICE
+from hekla.app.standalone.answering import PORT_NAME, USUAL, place_of
 from hekla.app.standalone.settings import SCHEDULER
 
 
-def answers(namespace: str, labels: Mapping[str, str], port: int) -> Iterator[Document]:
-    """The Service selects nothing: the replica that leads says where it leads."""
+def answers(namespace: str, labels: Mapping[str, str], port: int, lease: str) -> Iterator[Document]:
+    """The Services select nothing: the replica that leads says where they lead. One of another name than `volcano` has two."""
     ports = [{"name": PORT_NAME, "port": 443, "targetPort": port}]
-    home = {"name": SERVICE, "namespace": namespace, "labels": dict(labels)}
-    yield {"apiVersion": "v1", "kind": "Service", "metadata": home, "spec": {"ports": ports}}
+    for service in dict.fromkeys((USUAL.service, place_of(lease).service)):
+        home = {"name": service, "namespace": namespace, "labels": dict(labels)}
+        yield {"apiVersion": "v1", "kind": "Service", "metadata": home, "spec": {"ports": ports}}
     yield from _roles(namespace, labels)
 
 

@@ -13,6 +13,7 @@ from hekla.api.crd import CUSTOM_KINDS, crd_document
 from hekla.api.foreign import FlowSchema
 from hekla.api.meta import KINDS, Document
 from hekla.apiserver.admission import Operation
+from hekla.apiserver.validation.names import dns_subdomain
 from hekla.apiserver.webhook_rule import WebhookRule
 from hekla.app.monitoring.objects import objects as monitoring_objects
 from hekla.app.standalone import agents_manifests, node_manifests
@@ -34,10 +35,12 @@ from hekla.app.standalone.settings import (
     SCHEDULER,
     SERVING,
     WEBHOOKS,
+    lease_of,
 )
 from hekla.app.standalone.user_manifests import user_roles
 from hekla.scheduler.configuration import DEFAULT_TEXT
 from hekla.scheduler.reload import CONFIG_MAP, KEY
+from hekla.workloads.ours import USUAL
 
 METRICS_PORT, WEBHOOK_PORT, ANSWERS_PORT = 8080, 8443, 8444
 ROUTER_PORT, ROUTER_METRICS_PORT = 8080, 9090
@@ -45,6 +48,8 @@ ROUTER_DRAIN_S = 330
 """Kthena's DRAIN_TIMEOUT of five minutes, and a little."""
 NOBODY = 65532
 TIMEOUT_S = 10
+KUBERNETES_OWN = "default-scheduler"
+"""The scheduler that places us: ours cannot place itself."""
 LEASES_PRECEDENCE = 200
 """As Kubernetes' own for leases of kube-system; whatever stands for service accounts at large has 9000."""
 LEFT_OUT_BY_DEFAULT = frozenset({"/pods/mutate", "/pods/validate", "/podgroups/mutate"})
@@ -92,6 +97,10 @@ class Installation:
     failure_policy: str = "Fail"
     """What an API server does when no webhook answers: Fail or Ignore."""
 
+    scheduler_names: tuple[str, ...] = USUAL.schedulers
+    """Scheduler, controllers and webhooks are told that pods with this schedulerName are theirs, `volcano` by default; the
+    scheduler has the rights of one of that name. A Job that names none gets the first; repeatable."""
+
     also_ask: frozenset[str] = frozenset()
     """Webhooks to register that are off by default, by path: /pods/validate, /pods/mutate, /podgroups/mutate."""
 
@@ -107,6 +116,13 @@ class Installation:
             raise InstallError(f'--failure-policy is "{self.failure_policy}"; use Fail or Ignore')
         if unknown := sorted(self.also_ask - LEFT_OUT_BY_DEFAULT):
             raise InstallError(f'--also-ask names "{unknown[0]}"; choose from {", ".join(sorted(LEFT_OUT_BY_DEFAULT))}')
+        for name in self.scheduler_names:
+            if dns_subdomain(name):
+                hint = "a lease is called like it, so use small letters, digits, - and ., such as team-a"
+                raise InstallError(f'--scheduler-name is "{name}"; {hint}')
+            if name == KUBERNETES_OWN:
+                hint = "give Hekla another, or each of the two would place all pods"
+                raise InstallError(f'--scheduler-name is "{name}", which Kubernetes\' own scheduler has; {hint}')
         if not 1 <= self.replicas <= 100:
             raise InstallError(f"--replicas is {self.replicas}; it must lie between 1 and 100")
 
@@ -229,7 +245,8 @@ def _component(installation: Installation, name: str) -> Iterator[Document]:
         return
     yield _service(installation, name)
     if name == SCHEDULER:
-        yield from answers(installation.namespace, labels_of(SCHEDULER), ANSWERS_PORT)
+        lease = lease_of(installation.scheduler_names)
+        yield from answers(installation.namespace, labels_of(SCHEDULER), ANSWERS_PORT, lease)
     yield _deployment(installation, name)
     if name == SCHEDULER:
         yield unanswered()
@@ -254,7 +271,7 @@ def _node(installation: Installation) -> Iterator[Document]:
 
 def _roles(installation: Installation, name: str) -> Iterator[Document]:
     group = "rbac.authorization.k8s.io"
-    rights = rights_of(name)
+    rights = rights_of(name, lease_of(installation.scheduler_names))
     metadata = _metadata(installation, name)
     everywhere = {"name": metadata["name"], "labels": metadata["labels"]}
     subject = {"kind": "ServiceAccount", "name": metadata["name"], "namespace": installation.namespace}
@@ -306,8 +323,7 @@ def _pod_spec(installation: Installation, name: str) -> Document:
     return {
         "serviceAccountName": f"hekla-{name}",
         "priorityClassName": "system-cluster-critical",
-        # Kubernetes' own scheduler places us: ours cannot place itself
-        "schedulerName": "default-scheduler",
+        "schedulerName": KUBERNETES_OWN,
         "terminationGracePeriodSeconds": ROUTER_DRAIN_S if name == ROUTER else 30,
         "affinity": {
             "podAntiAffinity": {
@@ -353,6 +369,8 @@ def _container(installation: Installation, name: str) -> Document:
     if name == SCHEDULER:
         arguments.append(f"--answers-address=0.0.0.0:{ANSWERS_PORT}")
         ports.append({"name": ANSWERS_PORT_NAME, "containerPort": ANSWERS_PORT})
+    if name in (SCHEDULER, CONTROLLERS, WEBHOOKS) and installation.scheduler_names != USUAL.schedulers:
+        arguments += [f"--scheduler-name={one}" for one in installation.scheduler_names]
     answers = "http" if name == ROUTER else "metrics"
     if name == WEBHOOKS:
         arguments.append(f"--webhook-address=0.0.0.0:{WEBHOOK_PORT}")

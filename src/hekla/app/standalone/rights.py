@@ -19,8 +19,7 @@ from hekla.api.discovery import EndpointSlice
 from hekla.api.foreign import ApiService
 from hekla.api.kthena import AutoscalingPolicy, ModelServing
 from hekla.api.meta import Document, Resource
-from hekla.app.scheduler_elsewhere import API_SERVICE
-from hekla.app.standalone.answering import SERVICE as ANSWERS
+from hekla.app.standalone.answering import USUAL, Place, place_of
 from hekla.app.standalone.certificate_keeper import CONFIGURATION, CONFIGURATIONS, SECRET
 from hekla.app.standalone.components import scheduler_kinds
 from hekla.app.standalone.node_manifests import SIMULATED_NODES
@@ -155,10 +154,12 @@ class _Verbs:
         ]
 
 
-def rights_of(component: str) -> Rights:
-    """The rights of a component."""
+def rights_of(component: str, lease: str = DEFAULT_SCHEDULER) -> Rights:
+    """The rights of a component; a scheduler's, of one that leads by this lease."""
+    if component == SCHEDULER:
+        return scheduler_rights(lease)
     return {
-        CONTROLLERS: controllers_rights, SCHEDULER: scheduler_rights, WEBHOOKS: webhooks_rights, SERVING: serving_rights,
+        CONTROLLERS: controllers_rights, WEBHOOKS: webhooks_rights, SERVING: serving_rights,
         ROUTER: router_rights, AGENTS: agents_rights, NODE: node_rights, SIMULATED_NODES: simulated_nodes_rights,
     }[component]()  # fmt: skip
 
@@ -227,7 +228,7 @@ def _declared(reconcilers: Iterable[Reconciler]) -> _Verbs:
     return verbs
 
 
-def scheduler_rights() -> Rights:
+def scheduler_rights(lease: str = DEFAULT_SCHEDULER) -> Rights:
     """What the scheduler follows, and the little that it writes."""
     verbs = _Verbs()
     for kind in scheduler_kinds():
@@ -239,23 +240,26 @@ def scheduler_rights() -> Rights:
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
         _named(ConfigMap.kind_info.group, ConfigMap.kind_info.plural, MEMORY, "get", "patch"),
     ]
-    at_home = [*lease_rules(DEFAULT_SCHEDULER), configuration, *memory, *_answers_at_home()]
-    return Rights(everywhere=[*verbs.rules(), *_registration()], at_home=at_home)
+    places = tuple(dict.fromkeys((USUAL, place_of(lease))))
+    at_home = [*lease_rules(lease), configuration, *memory, *_answers_at_home(places)]
+    return Rights(everywhere=[*verbs.rules(), *_registration(places)], at_home=at_home)
 
 
-def _answers_at_home() -> Iterator[Document]:
+def _answers_at_home(places: Iterable[Place]) -> Iterator[Document]:
     """To say where the replica that leads answers. It is made by an apply, which names it."""
     info = EndpointSlice.kind_info
-    yield _named(info.group, info.plural, ANSWERS, "create", "get", "patch")
+    for place in places:
+        yield _named(info.group, info.plural, place.service, "create", "get", "patch")
 
 
-def _registration() -> Iterator[Document]:
+def _registration(places: Iterable[Place]) -> Iterator[Document]:
     """To register for a term, and to take it back.
 
     It is made by an apply, which names it: who may create any other has a say in which server answers for a group of the API.
     """
     info = ApiService.kind_info
-    yield _named(info.group, info.plural, API_SERVICE, "create", "delete", "get", "patch")
+    for place in places:
+        yield _named(info.group, info.plural, place.registration, "create", "delete", "get", "patch")
 
 
 def webhooks_rights() -> Rights:

@@ -108,7 +108,12 @@ class StandaloneSettings:
     @property
     def scheduler_lease(self) -> str:
         """The scheduler's lease; two with other names for pods do not exclude each other."""
-        return self.scheduler_names[0] if len(self.scheduler_names) == 1 else DEFAULT_SCHEDULER
+        return lease_of(self.scheduler_names)
+
+
+def lease_of(scheduler_names: tuple[str, ...]) -> str:
+    """The lease by which a scheduler of these names leads."""
+    return scheduler_names[0] if len(scheduler_names) == 1 else DEFAULT_SCHEDULER
 
 
 def host_and_port(flag: str, text: str) -> tuple[str, int]:

@@ -9,6 +9,8 @@ Examples:
   hekla install --render --without webhooks --without crds
 
   hekla install --render --with node
+
+  hekla install --render --scheduler-name team-a
 """
 
 from typing import Annotated
@@ -28,6 +30,9 @@ def run(
     replicas: Annotated[int, typer.Option("--replicas", help=HELP["replicas"])] = Installation.replicas,
     without: Annotated[list[str], typer.Option("--without", help=HELP["without"])] = [],  # noqa: B006 - typer copies it
     also: Annotated[list[str], typer.Option("--with", help=HELP["also"])] = [],  # noqa: B006 - typer copies it
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option("--scheduler-name", help=HELP["scheduler_names"], show_default=False)
+    ] = None,
     failure_policy: Annotated[str, typer.Option("--failure-policy", help=HELP["failure_policy"])] = "Fail",
     also_ask: Annotated[list[str], typer.Option("--also-ask", help=HELP["also_ask"])] = [],  # noqa: B006 - typer copies it
 ) -> None:
@@ -45,6 +50,7 @@ def run(
             replicas=replicas,
             without=frozenset(part for one in without for part in one.split(",") if part),
             also=frozenset(part for one in also for part in one.split(",") if part),
+            scheduler_names=tuple(scheduler_name) if scheduler_name else Installation.scheduler_names,
             failure_policy=failure_policy,
             also_ask=frozenset(also_ask),
         )
