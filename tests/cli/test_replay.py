@@ -150,6 +150,7 @@ def test_snapshots_are_for_those_who_may_get_them(platform: PlatformProcess) -> 
     [
         (["none.hekla"], 1, "none.hekla cannot be read: No such file or directory"),
         (["pyproject.toml"], 1, "pyproject.toml: it is no snapshot, or a broken one"),
+        (["/dev/zero"], 1, "/dev/zero: it is no snapshot, or a broken one"),
         (["x", "-o", "table"], 2, '-o "table" is not known; use json, yaml or wide'),
     ],
     ids=str,

@@ -49,6 +49,27 @@ def test_other_words_are_wrong_usage(words: list[str]) -> None:
     assert main(words) == 2
 
 
+@pytest.mark.parametrize("file", ["/dev/zero", "/dev/full"])
+def test_a_file_without_end_is_not_read_for_ever(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scheduler", "lint", file]) == 1
+    assert f"{file}:1: error: the file has more than 1048576 characters; no more are read" in capsys.readouterr().out
+
+
+def test_standard_input_without_end_is_not_read_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/zero", encoding="utf-8") as endless:
+        monkeypatch.setattr("sys.stdin", endless)
+        assert main(["scheduler", "lint", "-"]) == 1
+    assert "the file has more than 1048576 characters" in capsys.readouterr().out
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.conf").write_bytes(b"\xff\xfe")
+    assert main(["scheduler", "lint", str(tmp_path / "x.conf")]) == 1
+    assert "cannot be read: it is not text in UTF-8" in capsys.readouterr().err
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scheduler", "lint", str(tmp_path / "none.conf")]) == 1
     assert "none.conf cannot be read: No such file or directory" in capsys.readouterr().err

@@ -50,7 +50,7 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 def read_mapping(text: str, expected: str) -> Lines:
     """The mapping that a text is; YamlError, with a sentence that ends in `expected`, if it is none."""
     if len(text) > MOST_BYTES:
-        raise YamlError(1, f"the file has {len(text)} characters; at most {MOST_BYTES} are read")
+        raise YamlError(1, f"the file has more than {MOST_BYTES} characters; no more are read")
     try:
         document = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:

@@ -7,6 +7,7 @@ sentence says why, in the log and, for a ConfigMap, as an event on it. A ConfigM
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import structlog
 
@@ -119,7 +120,15 @@ def read_file(file: Path) -> str:
     """A configuration file's text; ConfigurationError if it cannot be read."""
     try:
         with file.open(encoding="utf-8") as opened:
-            return opened.read(MOST_BYTES + 1)
+            return read_stream(opened)
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror}") from None
+
+
+def read_stream(opened: TextIO) -> str:
+    """The same of a file that is open; of an endless one no more than tells that it is too long."""
+    try:
+        return opened.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hekla.scheduler.snapshot import Snapshot
 
 MOST_CYCLES = 10_000
+GZIP = b"\x1f\x8b"
 
 Cycles = Annotated[
     int,
@@ -74,7 +75,9 @@ def _read(file: str) -> "Snapshot":
     from hekla.scheduler.snapshot import SnapshotError, unpacked
 
     try:
-        return unpacked(Path(file).read_bytes())
+        with Path(file).open("rb") as opened:
+            head = opened.read(len(GZIP))  # what is no snapshot may be endless, such as /dev/zero
+            return unpacked(head + opened.read() if head == GZIP else head)
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}") from None
     except SnapshotError as error:

@@ -64,12 +64,13 @@ def lint(file: str, output: str) -> None:
 
 def _text_of(file: str) -> str:
     from hekla.cli.main import CommandError
+    from hekla.scheduler.configuration import ConfigurationError
+    from hekla.scheduler.reload import read_file, read_stream
 
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise CommandError(f"{file} cannot be read: {reason}") from None
+        return read_stream(sys.stdin) if file == "-" else read_file(Path(file))
+    except ConfigurationError as error:
+        raise CommandError(f"{file} {error}") from None
 
 
 def _document(finding: "Finding") -> dict[str, Any]:
