@@ -1,7 +1,24 @@
-from hekla.placement.constraint import Constraints, HostPort, NodeTerm, Operator, Requirement
+from dataclasses import replace
+
+from hekla.placement.constraint import (
+    Constraints,
+    HostPort,
+    NodeTerm,
+    Operator,
+    PodSelector,
+    Requirement,
+    TopologySpread,
+)
+from hekla.placement.model import TaskStatus
 from hekla.testing.cluster import World
 
 ON_N2 = NodeTerm(labels=(Requirement("kubernetes.io/hostname", Operator.IN, ("n2",)),))
+
+IN_ZONE_A = ((NodeTerm(labels=(Requirement("zone", Operator.IN, ("a",)),)),),)
+"""What a volume of a pod asks for, so that zone b is still one that the pod could use as far as evenness goes."""
+
+WEB = PodSelector(labels=(Requirement("app", Operator.IN, ("web",)),), namespaces=frozenset({"default"}))
+EVEN = Constraints(spreads=(TopologySpread("zone", 1, WEB),))
 
 
 def two_nodes() -> World:
@@ -57,3 +74,46 @@ def test_one_address_collides_with_a_pod_that_takes_every_address() -> None:
     assert set(world.schedule()) == {"all-0"}
     world.job("one", cpu=1, constraints=Constraints(ports=(HostPort("TCP", 80, "10.0.0.1"),)))
     assert world.schedule() == {}
+
+
+def leave(world: World, name: str) -> None:
+    """Somebody deletes a pod that runs: it is on its way out."""
+    task = world.cluster.tasks[name]
+    world.cluster.put_state(task, TaskStatus.RELEASING, task.spec.node)
+
+
+def zones_with_a_pod_in_one() -> World:
+    world = World()
+    for zone in ("a", "b"):
+        world.node(zone, cpu=8, labels={"zone": zone})
+    world.running("old", "a", labels={"app": "web"}, constraints=EVEN)
+    return world
+
+
+def test_who_is_on_its_way_out_makes_no_domain_fuller() -> None:
+    """As in kube-scheduler, whose own count skips terminating pods."""
+    world = zones_with_a_pod_in_one()
+    world.job("first", cpu=1, labels={"app": "web"}, constraints=replace(EVEN, volume_terms=IN_ZONE_A))
+    assert world.schedule() == {}
+    leave(world, "old-0")
+    assert world.schedule() == {"first-0": "a"}
+    world.job("second", cpu=1, labels={"app": "web"}, constraints=replace(EVEN, volume_terms=IN_ZONE_A))
+    assert world.schedule() == {}
+
+
+def test_who_was_to_leave_and_stays_counts_again_and_who_is_overdue_does_not() -> None:
+    world = zones_with_a_pod_in_one()
+    leave(world, "old-0")
+    world.schedule()
+    world.tell_time(1_000)
+    world.schedule()
+    assert world.cluster.tasks["old-0"].is_overdue
+    world.job("first", cpu=1, labels={"app": "web"}, constraints=replace(EVEN, volume_terms=IN_ZONE_A))
+    assert world.schedule() == {"first-0": "a"}
+    world.node("a", cpu=8, labels={"zone": "a", "rack": "1"})
+    world.schedule()
+    world.cluster.remove_node("a")
+    world.node("a", cpu=8, labels={"zone": "a"})
+    world.schedule()
+    world.cluster.remove_task("old-0")
+    world.schedule()

@@ -224,6 +224,21 @@ def test_a_promise_and_an_eviction_under_way_are_remembered() -> None:
     assert replay.feed.cluster.tasks["uid-old-0"].evicted_at == 90.0
 
 
+@pytest.mark.parametrize("by_us", [{}, {"evictedAt": 10.0}])
+def test_who_was_given_up_on_is_not_counted_on_in_a_replay(by_us: Document) -> None:
+    """It had been, for another grace period, so that a replay promised room where the live cycle did not."""
+    stays = pod("old-0", 8, nodeName="n1")
+    stays["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    stays["status"] = {"phase": "Running"}
+    state = {"version": 1, "leaving": [{"uid": "uid-old-0", **by_us, "isOverdue": True}]}
+    replay = Replay(snapshot(queue(), node("n1"), stays, pod("new-0", 8), now=500.0, state=state))
+    replay.cycle()
+    task = replay.cluster.tasks["uid-old-0"]
+    assert (task.is_overdue, task.is_leaving) == (True, False)
+    assert not any(one.is_claim for one in replay.cluster.tasks.values())
+    assert saved(replay.feed)["leaving"] == state["leaving"]
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -273,7 +273,8 @@ class Cluster:
         assert task.row >= 0, f"{task} is not placed"
         if self._readers or self.nodes.arrivals.window_s:
             self._note(task, -1)
-        is_counted = not (task.is_leaving and self._looks_ahead)
+        if task.matched and not (task.is_leaving and self._looks_ahead):
+            self.tallies.remove(task, task.row)
         if task.is_claim:
             self.nodes.promise(task.row, task.shape.resources, task.shape.amounts, -1)
             task.is_claim = False
@@ -283,8 +284,6 @@ class Cluster:
         if task.devices:
             self.nodes.devices.give(task.row, task.devices, task.shape.gpu_milli)
             task.devices = ()
-        if task.matched and is_counted:
-            self.tallies.remove(task, task.row)
         task.row = -1
 
     # Room that is being freed
@@ -311,10 +310,12 @@ class Cluster:
         assert task.row >= 0, f"{task} is not placed"
         assert not task.is_leaving, f"{task} is leaving already"
         self.nodes.release(task.row, task.shape.resources, task.shape.amounts)
-        task.is_leaving = True
-        self.leaving[task.uid] = task
         if task.matched and self._looks_ahead:
             self.tallies.remove(task, task.row)
+        elif task.matched:
+            self.tallies.stays(task, -1)
+        task.is_leaving = True
+        self.leaving[task.uid] = task
 
     def keep(self, task: Task) -> None:
         """Undo `let_go`, to the bit; the status is the caller's."""
@@ -322,10 +323,14 @@ class Cluster:
         self._stop_leaving(task)
         if task.matched and self._looks_ahead:
             self.tallies.add(task, task.row)
+        elif task.matched:
+            self.tallies.stays(task, 1)
 
     def give_up_on(self, task: Task) -> None:
         """A task that should have left long ago is not counted on any more: it holds its room until it is gone."""
         self.keep(task)
+        if task.matched:
+            self.tallies.stays(task, -1)
         task.is_overdue = True
 
     def spare(self, task: Task) -> None:
@@ -335,6 +340,8 @@ class Cluster:
             if task.status is TaskStatus.RELEASING and task.spec.status is not TaskStatus.RELEASING:
                 if task.is_leaving:
                     self.keep(task)
+                elif task.is_overdue:
+                    self._stop_waiting(task)
                 task.job.move(task, task.spec.status)
 
     @contextmanager
@@ -357,6 +364,12 @@ class Cluster:
         for task in self.leaving.values():
             if task.matched:
                 (self.tallies.add if sign > 0 else self.tallies.remove)(task, task.row)
+
+    def _stop_waiting(self, task: Task) -> None:
+        """What was overdue stays after all."""
+        task.is_overdue = False
+        if task.row >= 0 and task.matched:
+            self.tallies.stays(task, 1)
 
     def _stop_leaving(self, task: Task) -> None:
         if task.is_leaving:
@@ -638,7 +651,7 @@ class Cluster:
             job.move(task, spec.status)
             if is_news and self.ledger.clock is not None and spec.started is not None:
                 job.credit(task, spec.started)  # it ran before we knew
-        if task.row >= 0 and (task.status is TaskStatus.RELEASING) != (task.is_leaving or task.is_overdue):
+        if task.row >= 0 and (task.status is TaskStatus.RELEASING) != task.goes:
             if task.is_leaving:
                 self.keep(task)
             else:
@@ -648,7 +661,7 @@ class Cluster:
     def _occupy(self, task: Task, row: int) -> None:
         if task.row < 0:
             self.place(task, row)
-            if task.status is TaskStatus.RELEASING:
+            if task.status is TaskStatus.RELEASING and not task.is_overdue:
                 self.let_go(task)
 
     def _vacate(self, task: Task) -> None:

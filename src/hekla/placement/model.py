@@ -190,6 +190,11 @@ class Task:
         self._order: tuple[int, float, str] | None = None
 
     @property
+    def goes(self) -> bool:
+        """Whether it is on its way out, in time or overdue."""
+        return self.is_leaving or self.is_overdue
+
+    @property
     def key(self) -> str:
         """What people know it by."""
         return f"{self.spec.namespace}/{self.spec.name}"

@@ -98,7 +98,7 @@ _LEAVING = {"evictedAt": "evicted_at", "since": "leaving_since", "isOverdue": "i
 
 def _save_leaving(feed: ClusterFeed) -> list[Document]:
     """Tasks that are on their way out: since when, by whose word, and whether they were given up on."""
-    tasks = [task for task in feed.cluster.tasks.values() if task.evicted_at is not None or task.is_leaving]
+    tasks = [task for task in feed.cluster.tasks.values() if task.evicted_at is not None or task.goes]
     told = ((t.uid, {name: getattr(t, field) for name, field in _LEAVING.items()}) for t in tasks)
     kept = ({"uid": uid, **{name: value for name, value in one.items() if value}} for uid, one in told)
     return sorted((one for one in kept if len(one) > 1), key=lambda one: str(one["uid"]))
@@ -113,6 +113,8 @@ def _restore_leaving(feed: ClusterFeed, leaving: list[Document]) -> None:
         if "evictedAt" in one and task.status is not TaskStatus.RELEASING:
             cluster.let_go(task)
             task.job.move(task, TaskStatus.RELEASING)
+        if "isOverdue" in one and task.is_leaving:
+            cluster.give_up_on(task)
         for name, field in _LEAVING.items():
             if name in one:
                 setattr(task, field, one[name])

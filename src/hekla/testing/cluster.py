@@ -16,6 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from hekla.placement.bookkeeping.ledger import Account
+from hekla.placement.bookkeeping.tallies import Selected, Spreading, asked_by
 from hekla.placement.cluster import Cluster
 from hekla.placement.columns import NodeSpec
 from hekla.placement.constraint import NO_CONSTRAINTS, Constraints, Taint
@@ -182,6 +183,7 @@ def check(cluster: Cluster) -> None:
     _check_promises(cluster)
     _check_devices(cluster)
     _check_accounts(cluster)
+    _check_tallies(cluster)
     assert (nodes.idle == nodes.allocatable - nodes.used).all(), "idle is not what is left"
     for job in cluster.jobs.values():
         for status in TaskStatus:
@@ -218,6 +220,19 @@ def _check_promises(cluster: Cluster) -> None:
     assert (releasing == nodes.releasing).all(), "what is being freed differs from what leaving tasks hold"
     assert (pipelined == nodes.pipelined).all(), "what is promised differs from what tasks wait for"
     assert (nodes.reserved == (pipelined - releasing).clip(0)).all(), "promises are not kept"
+
+
+def _check_tallies(cluster: Cluster) -> None:
+    """Pods count where they are in what others ask about them; in evenness only those who stay."""
+    asked = {question for task in cluster.tasks.values() for question in asked_by(task.spec.constraints)}
+    for question in (one for one in asked if isinstance(one, Selected | Spreading)):
+        tally = cluster.tallies.find(question)
+        assert tally is not None, f"nobody counts {question}"
+        domains, counts = cluster.tallies.counts(tally)
+        there = [task for task in cluster.placed() if tally in task.matched and domains[task.row] >= 0]
+        stay = [task for task in there if not (task.goes and isinstance(question, Spreading))]
+        expected = np.bincount([int(domains[task.row]) for task in stay], minlength=len(counts))
+        assert (expected == counts).all(), f"{question} is counted wrongly"
 
 
 def _check_accounts(cluster: Cluster) -> None:

@@ -35,6 +35,17 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
+class Spreading:
+    """Counts the pods that a selector selects and that stay: where a domain empties there is room to keep even.
+
+    Unlike affinity, as in kube-scheduler: a pod that is on its way out can still be met, but no domain is full of it.
+    """
+
+    topology_key: str
+    selector: PodSelector
+
+
+@dataclass(frozen=True, slots=True)
 class Repelling:
     """Counts the pods that carry an anti-affinity term: those who want distance from the pods it selects."""
 
@@ -108,7 +119,18 @@ class DevicesClaimed:
     topology_key: str = HOST
 
 
-Question = Selected | Repelling | Fond | PortTaken | ClaimUsed | DiskUsed | Attached | VolumesGiven | DevicesClaimed
+Question = (
+    Selected
+    | Spreading
+    | Repelling
+    | Fond
+    | PortTaken
+    | ClaimUsed
+    | DiskUsed
+    | Attached
+    | VolumesGiven
+    | DevicesClaimed
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -139,6 +161,9 @@ class Tallies:
         """Devices for resource claims."""
 
         self._selecting: list[int] = []
+        self._spreading: set[int] = set()
+        """Those of pods that stay: some of the selecting ones."""
+
         self._carried: list[int] = []
         """Those of terms that placed pods carry about others: repelling and fond ones."""
 
@@ -167,14 +192,16 @@ class Tallies:
         if isinstance(question, Attached):
             self._tallies[tally].attached = Attachments()
             self._count_attachments(tally, 1)
-        if isinstance(question, Selected):
+        if isinstance(question, Selected | Spreading):
             self._selecting.append(tally)
+            if isinstance(question, Spreading):
+                self._spreading.add(tally)
         elif isinstance(question, Repelling | Fond):
             self._carried.append(tally)
         for task in everyone:
             self._tell(task, tally)
         for task in placed:
-            if tally in task.matched:
+            if tally in task.matched and not (task.goes and tally in self._spreading):
                 self._count(tally, task.row, 1, task)
         return tally
 
@@ -188,13 +215,19 @@ class Tallies:
 
     def add(self, task: Task, row: int) -> None:
         """A task came to a row."""
-        for tally in task.matched:
+        for tally in self._counting(task):
             self._count(tally, row, 1, task)
 
     def remove(self, task: Task, row: int) -> None:
         """A task left a row."""
-        for tally in task.matched:
+        for tally in self._counting(task):
             self._count(tally, row, -1, task)
+
+    def stays(self, task: Task, sign: int) -> None:
+        """A task on its row sets out to leave it, with sign -1, or stays after all, with 1."""
+        for tally in task.matched if self._spreading else ():
+            if tally in self._spreading:
+                self._count(tally, task.row, sign, task)
 
     def recount(self, placed: Iterable[Task]) -> None:
         """Count everything anew: a node's labels changed, and with them its domains."""
@@ -258,10 +291,16 @@ class Tallies:
         assert found is not None, f"{self._tallies[tally].question} is about nothing that is attached"
         return found
 
+    def _counting(self, task: Task) -> Iterable[int]:
+        """The tallies in which a task counts as it stands."""
+        if task.goes and self._spreading:
+            return [tally for tally in task.matched if tally not in self._spreading]
+        return task.matched
+
     def _memberships(self, spec: TaskSpec) -> Iterator[int]:
         for tally in self._selecting:
             question = self._tallies[tally].question
-            assert isinstance(question, Selected)
+            assert isinstance(question, Selected | Spreading)
             if question.selector.matches(spec.namespace, spec.labels):
                 yield tally
         for question in carried_by(spec.constraints):
@@ -277,7 +316,7 @@ class Tallies:
     def _tell(self, task: Task, tally: int) -> None:
         question = self._tallies[tally].question
         match question:
-            case Selected():
+            case Selected() | Spreading():
                 counts = question.selector.matches(task.spec.namespace, task.spec.labels)
             case Repelling() | Fond():
                 counts = question in carried_by(task.spec.constraints)
@@ -386,7 +425,7 @@ def asked_by(constraints: Constraints) -> Iterator[Question]:
     for term in (*constraints.company, *constraints.anti_affinity, *(p.term for p in constraints.preferred_pods)):
         yield Selected(term.topology_key, term.selector)
     for spread in constraints.spreads:
-        yield Selected(spread.topology_key, spread.selector)
+        yield Spreading(spread.topology_key, spread.selector)
     for port in constraints.ports:
         yield PortTaken(port.protocol, port.port, "")
     for disk in constraints.disks:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hekla.placement.bookkeeping.tallies import Selected, Tallies
+from hekla.placement.bookkeeping.tallies import Spreading, Tallies
 from hekla.placement.columns import BoolArray, FloatArray, IdArray, IntArray, Nodes
 from hekla.placement.constraint import Refusal, TopologySpread
 from hekla.placement.filters import selectors, taints
@@ -91,7 +91,7 @@ def score_among(nodes: Nodes, tallies: Tallies, task: Task, among: Among) -> Flo
 
 
 def _counts(tallies: Tallies, spread: TopologySpread) -> tuple[IdArray, IntArray]:
-    tally = tallies.find(Selected(spread.topology_key, spread.selector))
+    tally = tallies.find(Spreading(spread.topology_key, spread.selector))
     assert tally is not None, f"the spread over {spread.topology_key} was not registered with its pod"
     return tallies.counts(tally)
 
