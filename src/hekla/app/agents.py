@@ -3,14 +3,13 @@
 Its link calls the node agent of this process; a platform without one (`--without node`) has a gateway that says so.
 """
 
-import asyncio
 import os
 import time
 
 import structlog
 
 from hekla.api.agents import CodeInterpreter
-from hekla.app.agents_keeping import made_once, session_store
+from hekla.app.agents_keeping import follow_keys, made_once, session_store
 from hekla.app.agents_metrics import gateway_told
 from hekla.app.features import Features
 from hekla.app.front_doors import url_of
@@ -48,7 +47,7 @@ async def run_embedded_gateway(features: Features, informers: Informers) -> None
         await gateway.start(door=door)
         log.info("gateway of sandboxes is ready", url=url_of(door))
         with gateway_told(gateway):
-            await asyncio.Event().wait()
+            await follow_keys(directory.agents_key, guard)
     finally:
         await gateway.stop()
         await stock.stop()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import secrets
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 import structlog
@@ -514,6 +515,113 @@ def test_a_store_that_is_lost_is_told_and_nothing_is_made_that_nobody_remembers(
             await made.stop()
 
     asyncio.run(main())
+
+
+KEYS = {who: who.replace("@", "_") + "-key-0123456789" for who in ("bob", "bob@theirs", "admin", "admin@theirs", "eve")}
+
+
+@asynccontextmanager
+async def many_owners():
+    """A gateway with objects in two namespaces, and keys of several owners."""
+    elsewhere = Blueprint(kind=SessionKind.INTERPRETER, namespace="theirs", name="base")
+    known = {digest_of(key): Principal(*who.split("@")) for who, key in KEYS.items()}
+    async with opened(sandboxes=PaperSandboxes([BASE, elsewhere]), who=Guard(known, wall=time.time)) as client:
+
+        async def asked(who, method, path, body=None, **headers):
+            status, told, _ = await client.ask(method, path, body, key=KEYS[who], **headers)
+            return status, told
+
+        yield asked, client
+
+
+def test_02_a_snapshots_name_that_somebody_else_chose_stands_for_nothing_of_an_administrators():
+    """Once an administrator who asked for "base" was given the snapshot that another owner had called so, and waited two minutes for nothing."""
+
+    async def main():
+        async with many_owners() as (asked, _):
+            _, session = await asked("eve", "POST", "/hekla/v1/sessions", {})
+            status, hers = await asked("eve", "POST", f"/hekla/v1/sessions/{session['id']}/snapshots", {"name": "base"})
+            assert status == 201
+            for door, body in (
+                ("/sandboxes", {"templateID": "base"}),
+                ("/v2/sandboxes", {"templateID": "default/base"}),
+            ):
+                status, made = await asked("admin", "POST", door, body)
+                assert status == 201, made
+                _, shown = await asked("admin", "GET", f"/hekla/v1/sessions/{made['sandboxID']}")
+                assert shown["name"] == "base"
+            assert (await asked("admin", "POST", "/hekla/v1/sessions", {"snapshot": "base"}))[0] == 404
+            assert (await asked("admin", "DELETE", "/hekla/v1/snapshots/base"))[0] == 404
+            assert (await asked("admin", "DELETE", "/templates/base"))[0] == 404
+            for door, body in (
+                ("/sandboxes", {"templateID": hers["id"]}),
+                ("/hekla/v1/sessions", {"snapshot": hers["id"]}),
+            ):
+                status, told = await asked("admin", "POST", door, body)
+                assert (status, "only its owner can begin with it" in told["message"]) == (403, True), told
+            assert (await asked("eve", "POST", "/hekla/v1/sessions", {"snapshot": "base"}))[0] == 201
+            assert (await asked("admin", "DELETE", f"/hekla/v1/snapshots/{hers['id']}"))[0] == 204
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("held", ["bob@theirs", "admin@theirs"])
+def test_02_a_key_that_is_held_to_a_namespace_sees_the_sessions_of_that_namespace_alone(held):
+    """Once it could only make nothing elsewhere: what its owner had there it could enter and end, and `admin@theirs` everybody's."""
+
+    async def main():
+        async with many_owners() as (asked, _):
+            made = {}
+            for namespace in ("default", "theirs"):
+                status, made[namespace] = await asked(
+                    "bob", "POST", "/hekla/v1/sessions", {"namespace": namespace}, idempotency_key="one"
+                )
+                assert status == 201
+            here, there = made["theirs"]["id"], made["default"]["id"]
+            assert here != there, "one key of one owner is one session of each namespace"
+            _, kept = await asked("bob", "POST", f"/hekla/v1/sessions/{there}/snapshots", {"name": "kept"})
+            root = "/hekla/v1/sessions"
+            assert [one["id"] for one in (await asked(held, "GET", root))[1]["sessions"]] == [here]
+            assert [one["sandboxID"] for one in (await asked(held, "GET", "/v2/sandboxes"))[1]] == [here]
+            assert (await asked(held, "GET", f"{root}/{here}"))[0] == 200
+            invoke = "/v1/namespaces/default/code-interpreters/base/invocations/api/files"
+            for method, path, body, headers in (
+                ("GET", f"{root}/{there}", None, {}),
+                ("GET", f"{root}/{there}/daemon/files?path=/etc/passwd", None, {}),
+                ("POST", f"{root}/{there}/fork", {}, {}),
+                ("POST", f"/sandboxes/{there}/pause", {}, {}),
+                ("GET", invoke, None, {"x_agentcube_session_id": there}),
+                ("DELETE", f"/v1/code-interpreter/sessions/{there}", None, {}),
+                ("POST", root, {"snapshot": kept["id"]}, {}),
+                ("POST", root, {"snapshot": "kept"}, {}),
+                ("DELETE", f"/hekla/v1/snapshots/{kept['id']}", None, {}),
+                ("DELETE", f"{root}/{there}", None, {}),
+            ):
+                status, told = await asked(held, method, path, body, **headers)
+                assert status == 404, (method, path, told)
+            assert (await asked("bob", "GET", f"{root}/{there}"))[1]["state"] == "running"
+
+    asyncio.run(main())
+
+
+def test_02_the_id_of_an_agentcube_session_opens_nothing_at_e2bs_doors():
+    """Its daemon once asked for no token there, so that whoever saw the id in a preview's host name could run code."""
+
+    async def scenario(client):
+        named = {"name": "my-interpreter", "namespace": "default"}
+        _, made, _ = await client.ask("POST", "/v1/code-interpreter", named)
+        for port, method, path, body in (
+            ("49983", "GET", "/files?path=/etc/passwd", None),
+            ("49983", "POST", "/process.Process/Start", {}),
+            ("49999", "POST", "/execute", {"code": "1"}),
+        ):
+            for key in ("", OTHER_KEY):
+                told = await client.ask(
+                    method, path, body, key=key, e2b_sandbox_id=made["sessionId"], e2b_sandbox_port=port
+                )
+                assert told[0] == 401, (port, path, told[:2])
+
+    run(scenario, sandboxes=paper())
 
 
 def test_a_namespaces_key_uses_that_namespace_alone():

@@ -45,10 +45,12 @@ class Client:
 
 
 @asynccontextmanager
-async def opened(blueprints=(BASE, INTERPRETER, OTHER_INTERPRETER), settings=None, sandboxes=None, store=None):
+async def opened(
+    blueprints=(BASE, INTERPRETER, OTHER_INTERPRETER), settings=None, sandboxes=None, store=None, who=None
+):
     with scratch() as root:
         sandboxes = sandboxes or ChildSandboxes(root, blueprints)
-        async with gateway(sandboxes, store, settings=settings) as running, HttpClient() as http:
+        async with gateway(sandboxes, store, settings=settings, who=who) as running, HttpClient() as http:
             try:
                 yield Client(http, running, sandboxes)
             finally:

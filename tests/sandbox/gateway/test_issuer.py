@@ -189,6 +189,21 @@ def test_a_role_is_asked_for_and_the_subject_owns_its_sessions():
     run(scenario)
 
 
+def test_with_an_issuer_the_id_of_an_agentcube_session_opens_neither_its_daemon_nor_its_ports():
+    """At E2B's door it did: whoever had the id needed no token of the issuer's."""
+
+    async def scenario(made):
+        body = json.dumps({"name": "base", "namespace": "default"}).encode()
+        status, session = await made.status(made.token(), "/v1/code-interpreter", method="POST", body=body)
+        assert status == 200
+        for port, wanted in (("49983", 401), ("49999", 401), ("8000", 403)):
+            headers = (("e2b-sandbox-id", session["sessionId"]), ("e2b-sandbox-port", port))
+            status, told = await made.status(made.token(sub="bob"), "/files?path=/etc/passwd", headers=headers)
+            assert status == wanted, told
+
+    run(scenario)
+
+
 def test_when_and_why_a_session_ended_is_told_to_its_owner_and_to_who_sees_all_and_to_nobody_else_at_any_door():
     async def scenario(made):
         ann, bob = made.token(), made.token(sub="bob")

@@ -536,11 +536,11 @@ def test_a_snapshot_is_there_until_its_checkpoint_is_dropped():
             session = await one.create(e2b_wish())
             snapshot = await one.snapshot(session.id, "alice")
             with pytest.raises(RefusedError, match="its node does not answer") as refused:
-                await one.delete_snapshot(snapshot.id, "alice")
+                await one.delete_snapshot(snapshot)
             assert refused.value.status == 502
             assert await one.snapshots("alice") == [snapshot]
             sandboxes.is_silent = False
-            assert await one.delete_snapshot(snapshot.id, "alice")
+            await one.delete_snapshot(snapshot)
             assert await one.snapshots("alice") == []
 
     virtual_time.run(scenario())

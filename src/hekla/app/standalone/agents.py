@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from hekla.api.meta import Resource
-from hekla.app.agents_keeping import made_once, new_keys, session_store
+from hekla.app.agents_keeping import follow_keys, made_once, new_keys, session_store
 from hekla.app.agents_metrics import gateway_told, pools_told
 from hekla.app.standalone.agents_settings import AgentsSettings
 from hekla.app.standalone.office import Office
@@ -25,7 +25,7 @@ from hekla.edge.bearer import Expected
 from hekla.kube.informer import Informers
 from hekla.kube.runtime import run_reconcilers
 from hekla.sandbox.cluster_link import ClusterLink
-from hekla.sandbox.gateway.guard import Guard, KeyFileError, Principal, read_keys
+from hekla.sandbox.gateway.guard import Guard, Principal, read_keys
 from hekla.sandbox.gateway.issuer import Issuer
 from hekla.sandbox.gateway.minting import Mint, new_private_key
 from hekla.sandbox.gateway.running import Gateway, GatewaySettings
@@ -44,7 +44,6 @@ COMPONENT: Final = "agent-sandbox-controller"
 """Who events of the reconcilers are from."""
 
 RETRY_S: Final = 2.0
-KEYS_EVERY_S: Final = 5.0
 TOKEN_EVERY_S: Final = 60.0
 
 
@@ -104,7 +103,7 @@ async def _serving(office: Office, told: AgentsSettings, informers: Informers, c
         async with asyncio.TaskGroup() as group:
             if issuer is not None:
                 group.create_task(issuer.run(), name="keys of the issuer")
-            group.create_task(_follow_keys(told, guard), name="API keys")
+            group.create_task(follow_keys(_keys_of(told), guard), name="API keys")
             group.create_task(_gateway(told, store, stock, link, guard, complaint), name="gateway")
     finally:
         await stock.stop()
@@ -153,22 +152,12 @@ def _guard(told: AgentsSettings, issuer: Issuer | None) -> Guard:
 
 def _read_keys(told: AgentsSettings) -> dict[bytes, Principal]:
     if not told.keys:
-        return read_keys(made_once(told.directory / "agents.key", new_keys).decode())
-    return read_keys(Path(told.keys).read_text())
+        made_once(_keys_of(told), new_keys)
+    return read_keys(_keys_of(told).read_text())
 
 
-async def _follow_keys(told: AgentsSettings, guard: Guard) -> None:
-    """Take the list anew when it changed; one that cannot be read leaves the last one in force, and is told of once."""
-    last = ""
-    while True:
-        await asyncio.sleep(KEYS_EVERY_S)
-        try:
-            guard.set_keys(_read_keys(told))
-            last = ""
-        except (OSError, UnicodeDecodeError, KeyFileError) as error:
-            if str(error) != last:
-                log.warning("API keys were not taken", why=str(error))
-            last = str(error)
+def _keys_of(told: AgentsSettings) -> Path:
+    return Path(told.keys) if told.keys else told.directory / "agents.key"
 
 
 class TokenOfFile:

@@ -1,6 +1,6 @@
 """Who asks: an API key of ours, or a bearer token of the configured issuer. Without either nobody creates, lists or ends anything.
 
-Keys stand in a file, one `owner: key` a line; `owner@namespace` binds a key to one namespace, and `admin` sees everybody's sessions.
+Keys stand in a file, one `owner: key` a line; `owner@namespace` binds a key to one namespace, and `admin` sees everybody's sessions (`admin@namespace`: those of that namespace).
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from hekla.edge.bearer import BearerError, Claims, Expected, KeySet, UnknownKeyError, verify
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import Sees, Sight
+from hekla.sandbox.sessions.records import Sees, Sight, Within
 
 MOST_REMEMBERED: Final = 10_000
 SHORTEST_KEY: Final = 16
@@ -41,8 +41,9 @@ class Principal:
 
     @property
     def sees(self) -> Sees:
-        """Whose sessions it sees."""
-        return Sight.ALL if self.is_admin else self.owner
+        """Whose sessions it sees, and where."""
+        whose = Sight.ALL if self.is_admin else self.owner
+        return Within(self.namespace, whose) if self.namespace else whose
 
     def may_use(self, namespace: str) -> bool:
         """Whether it may use a namespace."""

@@ -64,20 +64,16 @@ class Copying:
 
     async def snapshots(self, owner: Sees) -> list[Snapshot]:
         """Snapshots of an owner, the newest first."""
-        found = [one for one in await self._room.store.snapshots() if is_seen(one.owner, owner)]
+        found = [one for one in await self._room.store.snapshots() if is_seen(one.owner, one.namespace, owner)]
         return sorted(found, key=lambda one: (-one.created_s, one.id))
 
-    async def delete_snapshot(self, snapshot: str, owner: Sees) -> bool:
-        """Forget a snapshot; False: there is none of that id or name. RefusedError: a node does not answer, and it is still there."""
-        for one in await self.snapshots(owner):
-            if snapshot == one.id or snapshot in one.names:
-                try:
-                    await self._room.link.drop_checkpoint(one.checkpoint, one.checkpoint_node)
-                except LinkError as error:  # without its row nobody would ask again, and the node keep it for good
-                    raise refused(error) from error
-                await self._room.store.delete_snapshot(one.id)
-                return True
-        return False
+    async def delete_snapshot(self, snapshot: Snapshot) -> None:
+        """Forget it. RefusedError: a node does not answer, and it is still there."""
+        try:
+            await self._room.link.drop_checkpoint(snapshot.checkpoint, snapshot.checkpoint_node)
+        except LinkError as error:  # without its row nobody would ask again, and the node keep it for good
+            raise refused(error) from error
+        await self._room.store.delete_snapshot(snapshot.id)
 
     async def fork(self, session: str, owner: Sees, count: int, wish: Wish) -> list[Session | RefusedError]:
         """Copies of a running session: what each became. The parent goes on with its id and its time."""

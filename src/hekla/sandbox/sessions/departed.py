@@ -7,7 +7,7 @@ from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Final
 
-from hekla.sandbox.sessions.records import Sees, Session, Sight
+from hekla.sandbox.sessions.records import Sees, Session, is_seen
 
 MOST: Final = 10_000
 """The first go first; each is 0.3 KiB."""
@@ -19,8 +19,8 @@ class Departed:
     """Those of one gateway."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[str, float, str]] = OrderedDict()
-        """By id: whose it was, when it ended, and why."""
+        self._known: OrderedDict[str, tuple[str, str, float, str]] = OrderedDict()
+        """By id: whose it was and where, when it ended, and why."""
 
     def __len__(self) -> int:
         """How many are remembered."""
@@ -28,13 +28,13 @@ class Departed:
 
     def add(self, row: Session, why: str, now_s: float) -> None:
         """One that ends now."""
-        self._known.setdefault(row.id, (row.owner, now_s, why[:_LONGEST]))
-        while len(self._known) > MOST or next(iter(self._known.values()))[1] < now_s - KEPT_S:
+        self._known.setdefault(row.id, (row.owner, row.namespace, now_s, why[:_LONGEST]))
+        while len(self._known) > MOST or next(iter(self._known.values()))[2] < now_s - KEPT_S:
             self._known.popitem(last=False)
 
     def sentence(self, session: str, owner: Sees, now_s: float) -> str:
         """What its owner is told beside that it is not there; empty for others, and where it is not said who asks."""
-        whose, ended_s, why = self._known.get(session, ("", 0.0, ""))
-        if not why or owner not in (Sight.ALL, whose) or ended_s < now_s - KEPT_S:
+        whose, namespace, ended_s, why = self._known.get(session, ("", "", 0.0, ""))
+        if not why or owner is None or not is_seen(whose, namespace, owner) or ended_s < now_s - KEPT_S:
             return ""
         return f": it ended at {datetime.fromtimestamp(ended_s, UTC):%Y-%m-%dT%H:%M:%SZ}: {why}"

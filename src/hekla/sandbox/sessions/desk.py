@@ -114,7 +114,8 @@ class Desk:
         """Live sessions of an owner, or of all, the newest first."""
         if self._room.store.is_shared:
             await self._room.register.read_all(self._room.now_s)
-        rows = [one.row for one in self._room.register if one.row.is_live and is_seen(one.row.owner, owner)]
+        live = [one.row for one in self._room.register if one.row.is_live]
+        rows = [row for row in live if is_seen(row.owner, row.namespace, owner)]
         return sorted(rows, key=lambda row: (-row.created_s, row.id))
 
     def latest(self, most: int) -> list[Session]:
@@ -264,9 +265,9 @@ class Desk:
         """Snapshots of an owner, the newest first."""
         return await self._copying.snapshots(owner)
 
-    async def delete_snapshot(self, snapshot: str, owner: Sees) -> bool:
-        """Forget a snapshot; False: there is none of that id or name."""
-        return await self._copying.delete_snapshot(snapshot, owner)
+    async def delete_snapshot(self, snapshot: Snapshot) -> None:
+        """Forget a snapshot."""
+        await self._copying.delete_snapshot(snapshot)
 
     async def fork(self, session: str, owner: Sees, count: int, wish: Wish) -> list[Session | RefusedError]:
         """Copies of a running session: what each became. The parent goes on with its id and its time."""

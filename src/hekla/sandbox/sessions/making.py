@@ -31,8 +31,8 @@ class Making:
 
     def __init__(self, room: Workroom, ending: Ending) -> None:
         self._room, self._ending = room, ending
-        self._by_key: dict[tuple[str, str], asyncio.Future[Session]] = {}
-        """What was asked with an idempotency key, by owner and key."""
+        self._by_key: dict[tuple[str, str, str], asyncio.Future[Session]] = {}
+        """What was asked with an idempotency key, by owner, namespace and key."""
         self._under_way = self._most_under_way = 0
         self._lingers_until_s = 0.0
         self._turns = Turns(BEGIN_AT_ONCE)
@@ -49,7 +49,7 @@ class Making:
             if entry.row.idempotency_key:
                 known: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
                 known.set_result(entry.row)
-                self._by_key[entry.row.owner, entry.row.idempotency_key] = known
+                self._by_key[_key_of(entry.row)] = known
 
     async def create(self, wish: Wish) -> Session:
         """A session that runs; raises RefusedError. A caller who leaves leaves nothing behind."""
@@ -60,7 +60,7 @@ class Making:
 
     async def _create_once(self, wish: Wish) -> Session:
         """However often it is asked with one key, it is one session; who left may ask again, so nothing is given back."""
-        key = wish.owner, wish.idempotency_key
+        key = _key_of(wish)
         making = self._by_key.get(key)
         if making is None:
             making = self._by_key[key] = self._room.spawn(self._create(wish), f"create for {wish.owner}")
@@ -68,12 +68,12 @@ class Making:
         session = await asyncio.shield(making)
         return (await self._room.found(session.id, wish.owner)).row
 
-    def _forget_failed(self, key: tuple[str, str], made: "asyncio.Future[Session]") -> None:
+    def _forget_failed(self, key: tuple[str, str, str], made: "asyncio.Future[Session]") -> None:
         if made.cancelled() or made.exception() is not None:
             self._by_key.pop(key, None)
 
     def _forget_key(self, row: Session) -> None:
-        self._by_key.pop((row.owner, row.idempotency_key), None)
+        self._by_key.pop(_key_of(row), None)
 
     async def _create(self, wish: Wish) -> Session:
         began_s = self._room.now_s
@@ -113,6 +113,10 @@ class Making:
     def checked(self, wish: Wish) -> Blueprint:
         """What a wish is made from, if it may be had; RefusedError."""
         check_size(wish, self._room.limits)
+        begins = wish.snapshot
+        if begins is not None and begins.owner != wish.owner:
+            sentence = f'snapshot "{begins.id}" is of a session of "{begins.owner}"; only its owner can begin with it'
+            raise RefusedError(403, "snapshot_owner", sentence)
         blueprint = self._room.stock.blueprint(wish.kind, wish.namespace, wish.name)
         if blueprint is None:
             raise RefusedError(404, "template_not_found", f'{wish.kind} "{wish.namespace}/{wish.name}" not found')
@@ -167,3 +171,8 @@ class Making:
         """The row of a session whose sandbox is its own, or is about to be."""
         where = {"sandbox": held.name, "sandbox_uid": held.uid, "pod": held.pod, "container": held.container}
         await self._room.register.write(entry, self._room.now_s, *events, **where, token_key=token_key)
+
+
+def _key_of(asked: Wish | Session) -> tuple[str, str, str]:
+    """By what an idempotency key is one session: a key that is held to a namespace must not be given one of another."""
+    return asked.owner, asked.namespace, asked.idempotency_key

@@ -2,6 +2,7 @@
 
 import base64
 import secrets
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -19,12 +20,21 @@ class Sight(Enum):
     ALL = "all"
 
 
-Sees: TypeAlias = str | Sight | None
+class Within(Struct, frozen=True):
+    """The sessions of one namespace, of an owner or of all: what a key sees that is held to a namespace."""
+
+    namespace: str
+    whose: str | Sight
+
+
+Sees: TypeAlias = str | Sight | Within | None
 """Whose sessions somebody sees: one owner's, or everybody's. None: nobody is named, the platform itself asks; it is told only whether there is one."""
 
 
-def is_seen(owner: str, sees: Sees) -> bool:
-    """Whether what belongs to an owner may be acted on."""
+def is_seen(owner: str, namespace: str, sees: Sees) -> bool:
+    """Whether what belongs to an owner, in a namespace, may be acted on."""
+    if isinstance(sees, Within):
+        return sees.namespace == namespace and is_seen(owner, namespace, sees.whose)
     return not isinstance(sees, str) or sees == owner
 
 
@@ -160,6 +170,18 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where it most likely lies."""
     names: tuple[str, ...] = ()
     created_s: float = 0.0
+
+
+def snapshot_called(text: str, seen: Iterable[Snapshot], owner: str) -> Snapshot | None:
+    """The one of those somebody sees that has this id, or is theirs and has this name; None: there is none.
+
+    Names are chosen by whoever makes a snapshot: somebody else's, whom an administrator sees, must stand for nothing of theirs.
+    """
+    known = tuple(seen)
+    found = [one for one in known if one.id == text] or [
+        one for one in known if one.owner == owner and text in one.names
+    ]
+    return found[0] if found else None
 
 
 def new_id() -> str:

@@ -92,7 +92,8 @@ class Workroom:
         Of one's own, and to who sees all, it says when and why it ended.
         """
         entry = await self.register.find(session, self.now_s)
-        if entry is None or not entry.row.is_live or not is_seen(entry.row.owner, owner):
+        row = entry.row if entry is not None else None
+        if entry is None or row is None or not row.is_live or not is_seen(row.owner, row.namespace, owner):
             ended = self.departed.sentence(session, owner, self.now_s)
             raise RefusedError(404, "session_not_found", f'session "{session[:64]}" not found{ended}')
         return entry

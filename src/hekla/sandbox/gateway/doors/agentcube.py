@@ -18,7 +18,7 @@ from hekla.sandbox.gateway.relay import Errand
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.link import DAEMON
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import EntryPoint, Session, SessionKind
+from hekla.sandbox.sessions.records import EntryPoint, Session, SessionKind, is_seen
 from hekla.sandbox.sessions.wishes import Wish
 
 SESSION: Final = "x-agentcube-session-id"
@@ -138,7 +138,7 @@ class _Caller:
 
     def see(self, session: Session) -> bool:
         """Whether a session is theirs; without credentials of ours, whoever knows its id."""
-        return self._who is None or self._who.is_admin or self._who.owner == session.owner
+        return self._who is None or is_seen(session.owner, session.namespace, self._who.sees)
 
     def ask_first(self, door: RouterDoor, session: str, errand: Any) -> Taker:
         """Look into the token, then go on."""
@@ -190,7 +190,7 @@ async def make_session(
     made = await house.desk.create(
         Wish(
             kind=kind, namespace=namespace, name=name, owner=who.owner, door="agentcube", auto_resume=True,
-            timeout_s=timeout_s, metadata=kept, is_secured=False,
+            timeout_s=timeout_s, metadata=kept, is_public=not house.guard.needs_token,
         )
     )  # fmt: skip
     return await listening(house, made)

@@ -32,7 +32,7 @@ from hekla.sandbox.link import DAEMON
 from hekla.sandbox.sessions.budgets import BudgetError, read_budget, write_budget
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Snapshot, is_seen
+from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Snapshot, is_seen, snapshot_called
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.sandbox.sessions.wishes import Wish
 
@@ -176,9 +176,9 @@ class HeklaDoor:
         return Reply(201, _shown(house, await listening(house, made)))
 
     async def _snapshot_of(self, house: House, who: Principal, text: str) -> Snapshot:
-        for one in await house.desk.snapshots(who.sees):
-            if text == one.id or text in one.names:
-                return one
+        found = snapshot_called(text, await house.desk.snapshots(who.sees), who.owner)
+        if found is not None:
+            return found
         raise RefusedError(404, "snapshot_not_found", f'snapshot "{text[:64]}" not found')
 
     async def _get(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
@@ -237,8 +237,7 @@ class HeklaDoor:
         return Reply(200, {"snapshots": [_told_snapshot(one) for one in await house.desk.snapshots(who.sees)]})
 
     async def _forget(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
-        if not await house.desk.delete_snapshot(name, who.sees):
-            raise RefusedError(404, "snapshot_not_found", f'snapshot "{name[:64]}" not found')
+        await house.desk.delete_snapshot(await self._snapshot_of(house, who, name))
         return Reply(204)
 
     async def _budget(self, house: House, who: Principal, asked: Asked, name: str) -> Reply:
@@ -258,7 +257,7 @@ class HeklaDoor:
 def _known(house: House, arrival: Arrival, session: str) -> Session | None:
     """A session of whoever asks, where neither an issuer nor the store has to be asked; None: that may be so, or it is not there."""
     who, row = house.guard.known(arrival.headers), house.desk.known(session)
-    return row if who is not None and row is not None and is_seen(row.owner, who.sees) else None
+    return row if who is not None and row is not None and is_seen(row.owner, row.namespace, who.sees) else None
 
 
 def _errand(house: House, arrival: Arrival, row: Session, port: str | None, rest: str) -> Errand:

@@ -20,7 +20,7 @@ from hekla.sandbox.gateway.pages import page_of
 from hekla.sandbox.gateway.visitors import Taker
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Snapshot
+from hekla.sandbox.sessions.records import OnTimeout, Session, SessionKind, Snapshot, snapshot_called
 from hekla.sandbox.sessions.wishes import Wish
 
 _ROOTS: Final = frozenset({"sandboxes", "snapshots", "templates", "volumes", "secrets", "teams", "nodes", "api-keys"})
@@ -149,9 +149,9 @@ class _Calls:
     async def _template(self, text: str, who: Principal) -> tuple[str, str, str, Snapshot | None]:
         """What a templateID names: a snapshot, or an object."""
         text = text.partition(":")[0]
-        for one in await self._desk.snapshots(who.sees):
-            if text == one.id or text in one.names:
-                return one.kind, one.namespace, one.name, one
+        one = snapshot_called(text, await self._desk.snapshots(who.sees), who.owner)
+        if one is not None:
+            return one.kind, one.namespace, one.name, one
         namespace, slash, name = text.rpartition("/")
         namespace = namespace if slash else who.namespace or NAMESPACE
         if not who.may_use(namespace):
@@ -276,10 +276,13 @@ class _Calls:
         return Reply(200, [words.snapshot(one) for one in rows], [("x-next-token", token)] if token else [])
 
     async def _delete_snapshot(self, call: _Call) -> Reply:
-        if not await self._desk.delete_snapshot(call.parts[1].partition(":")[0], call.who.sees):
+        name = call.parts[1].partition(":")[0]
+        found = snapshot_called(name, await self._desk.snapshots(call.who.sees), call.who.owner)
+        if found is None:
             raise RefusedError(
                 404, "not_found", f'there is no snapshot "{call.parts[1][:128]}"; templates are deleted with kubectl'
             )
+        await self._desk.delete_snapshot(found)
         return Reply(204)
 
     # Templates, as far as objects are templates
