@@ -201,7 +201,7 @@ class PaperSandboxes:
         sandbox = self.found(pod)
         was = sandbox.claim
         if was is not None and was.session != claim.session:
-            raise LinkError(f'sandbox "{pod}" is session "{was.session}"\'s')
+            raise TooLateError(f'sandbox "{pod}" is session "{was.session}"\'s')
         if was is None:
             sandbox.claim = claim
             await self.begin(sandbox, claim)

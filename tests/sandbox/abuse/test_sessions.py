@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 
+from hekla.api.agents.node_contract import Claim
 from hekla.sandbox.gateway.bounds import Bounds
 from hekla.sandbox.gateway.guard import Guard, Principal, digest_of
 from hekla.sandbox.gateway.minting import Mint
@@ -600,6 +601,43 @@ def test_02_a_key_that_is_held_to_a_namespace_sees_the_sessions_of_that_namespac
                 status, told = await asked(held, method, path, body, **headers)
                 assert status == 404, (method, path, told)
             assert (await asked("bob", "GET", f"{root}/{there}"))[1]["state"] == "running"
+
+    asyncio.run(main())
+
+
+def test_02_a_sandbox_that_is_named_is_whose_key_named_it_first():
+    """Once every key entered every Sandbox whose name it guessed, whoever worked in it already."""
+
+    async def main():
+        sandboxes = PaperSandboxes([BASE])
+        known = {digest_of(key): Principal(*who.split("@")) for who, key in KEYS.items()}
+        made = Gateway(
+            GatewaySettings(drain_s=0.0), store=MemoryStore(), stock=sandboxes, link=sandboxes, guard=Guard(known, wall=time.time),
+            mint=Mint(PRIVATE_KEY), named=Named(),
+        )  # fmt: skip
+        await made.start()
+        sandboxes.sandboxes["box"] = PaperSandbox(Named.held)
+        try:
+            async with HttpClient() as http:
+                client = Client(http, made, sandboxes)
+
+                async def entered(who):
+                    # nobody listens on paper: 502 is a port of that very sandbox
+                    told = await client.ask("GET", "/", key=KEYS[who], x_sandbox_id="box", x_sandbox_port="6379")
+                    return told[0]
+
+                assert [await entered(who) for who in ("bob", "eve", "bob", "admin", "bob@theirs")] == [
+                    502,
+                    404,
+                    502,
+                    502,
+                    404,
+                ]
+                # one that a gateway before this rule has claimed stays open to its users, whoever of them it was
+                sandboxes.sandboxes["box"] = PaperSandbox(Named.held, claim=Claim(session="u1", owner="bob"))
+                assert await entered("eve") == 502
+        finally:
+            await made.stop()
 
     asyncio.run(main())
 

@@ -17,6 +17,7 @@ from hekla.sandbox.daemon import contexts as contexts_module
 from hekla.sandbox.daemon import nursery as nursery_module
 from hekla.sandbox.daemon.contexts import LONGEST_JOINED, Contexts, Process
 from hekla.sandbox.daemon.nursery import Nursery
+from hekla.sandbox.daemon.printed import Printed
 from hekla.sandbox.daemon.processes import CommandError, Processes
 
 
@@ -72,7 +73,7 @@ def test_what_was_printed_before_it_was_read_is_one_message_and_keeps_its_place(
     async def story():
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        process = Process(0, ours, -1)
+        process = Process(0, ours, (-1, -1))
         sent = [("stdout", "a"), ("stdout", "\n"), ("stderr", "b"), ("stderr", "\n"), ("stdout", "c")]
         sent += [("result", "1"), ("result", "2"), ("stdout", "d" * LONGEST_JOINED), ("stdout", "e"), ("stdout", "f")]
         with theirs:
@@ -221,7 +222,7 @@ def test_half_a_character_waits_for_its_other_half():
         ours.setblocking(False)
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        process = Process(0, ours, reading)
+        process = Process(0, ours, (reading, -1))
         letter = "\u00e4".encode()
         os.write(writing, b"a" + letter[:1])
         assert (await process.next_of_cell())["text"] == "a"
@@ -239,31 +240,46 @@ def test_between_cells_what_programs_print_is_read_now_and_then():
     """One that printed without end had the daemon read all the time: a fifth of a processor for each."""
 
     async def story():
-        own, its = socket.socketpair()
         output, written = os.pipe()
         os.set_blocking(output, False)
-        process = Process(0, own, output)
+        heard = Printed("stdout", output, lambda: None)
 
         async def until(printed):
             async with asyncio.timeout(60):
-                while process._printed != printed:
+                while heard._waiting != printed:
                     await asyncio.sleep(0)
 
-        process._gather_on()
+        heard.gather()
         for printed in (b"a", b"ab"):
             os.write(written, printed[-1:])
             await until(printed)
-            assert not process._is_gathering
-        process.keeps_all = True
-        process._gather_on()
+            assert not heard._is_gathering
+        heard.keeps_all = True
+        heard.gather()
         os.write(written, b"c")
         await until(b"abc")
-        assert process._is_gathering
-        process.close()
-        its.close()
+        assert heard._is_gathering
+        heard.close()
         os.close(written)
 
     asyncio.run(story())
+
+
+def test_what_a_cells_programs_say_on_their_error_stream_is_told_as_that():
+    """Both streams of programs once had one pipe: warnings of a compiler or of git stood among the results."""
+
+    async def story(one):
+        code = "import os, subprocess, sys; subprocess.run(['sh', '-c', 'echo result; echo warning >&2']); os.write(2, b'w2\\n'); print('p')"
+        copies = [one.default(), await one.fork(one.default().id)]
+        for context in copies:
+            told = await run(one, code, context)
+            assert (texts(told, "stdout"), texts(told, "stderr")) == ("result\np\n", "warning\nw2\n")
+        told = await run(one, "!echo out; echo err >&2")
+        assert (texts(told, "stdout"), texts(told, "stderr")) == ("out\nerr\n", ""), "as in a notebook, in order"
+        told = await run(one, "import os; os.system('echo bad >&2'); os._exit(1)")
+        assert texts(told, "stderr") == "bad\n"
+
+    tell(story)
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["the cell ends", "the interpreter ends"])
@@ -275,7 +291,7 @@ def test_a_cell_ends_beside_a_program_of_an_earlier_cell_that_goes_on_printing(i
         ours.setblocking(False)
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        process = Process(0, ours, reading)
+        process = Process(0, ours, (reading, -1))
         with theirs, open(writing, "wb", buffering=0) as program:
             program.write(b"before\n")
             theirs.sendall(b"" if is_gone else json.dumps({"type": "end"}).encode() + b"\n")

@@ -7,7 +7,6 @@ whoever waits, and begins anew with the next cell. Other languages run a program
 from __future__ import annotations
 
 import asyncio
-import codecs
 import contextlib
 import json
 import os
@@ -21,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from hekla.sandbox.daemon.kernel import FORKED, LOADED, READY, SAVED
 from hekla.sandbox.daemon.nursery import LOADING_S
+from hekla.sandbox.daemon.printed import Heard, Printed
 from hekla.sandbox.daemon.processes import MARK, Command, CommandError, Identity, Processes, _marked
 from hekla.sandbox.daemon.telling import LONGEST_MESSAGE
 
@@ -38,11 +38,6 @@ LOOK_EVERY_S = 0.01
 FILL_AFTER_S = 0.05
 """A copy's variables come once nobody has asked for them for so long: its siblings are told whose they are first."""
 PIECE = 1 << 20
-READS_AT_ONCE = 16
-MOST_PRINTED, LATEST_PRINTED = 1 << 20, 64 * 1024
-"""Bytes of what programs of a cell print that wait for its client, and of what they print while no cell runs."""
-BETWEEN_CELLS_S = 0.05
-"""Between two looks at what programs print while no cell runs: a pipe holds 64 KiB, so 1.3 MB a second at the least."""
 PRINTED = {"stdout": b'{"type": "stdout"', "stderr": b'{"type": "stderr"'}
 """How messages begin that are put together with those before them."""
 LONGEST_JOINED = 64 * 1024
@@ -98,23 +93,25 @@ class Context:
 class Process:
     """A Python interpreter at the other end of a channel."""
 
-    def __init__(self, pid: int, channel: socket.socket, output: int) -> None:
+    def __init__(self, pid: int, channel: socket.socket, outputs: tuple[int, int]) -> None:
+        """`outputs`: where what its programs print is read, standard output and error."""
         self.pid = pid
         self._channel = channel
-        self._output = output
+        self._printed = (Printed("stdout", outputs[0], self._wake), Printed("stderr", outputs[1], self._wake))
         self._rest = b""
         self._lines: deque[bytes] = deque()
         """Messages that came whole, as they came."""
         self._is_heard = False
         self._is_over = False
         """It is gone, and its programs' last words were read."""
-        self._printed = bytearray()
-        """What programs that it started have printed and nobody was told yet."""
-        self._is_gathering = False
+        self._told: deque[Message] = deque()
+        """What programs have printed that is told before the next message."""
         self._woken: asyncio.Future[None] | None = None
-        self._text = codecs.getincrementaldecoder("utf-8")("replace")
-        self.keeps_all = False
-        """A cell runs: programs that print faster than its client reads wait. Otherwise their latest words are kept."""
+
+    def keep_all(self, is_cell: bool) -> None:
+        """Whether a cell runs, whose programs wait if they print faster than its client reads."""
+        for one in self._printed:
+            one.keeps_all = is_cell
 
     async def ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Send a request."""
@@ -143,20 +140,28 @@ class Process:
 
         A pipe holds 64 KiB, and a program that prints more stands still until it is read.
         """
-        while not self._lines and not self._is_over:
+        while not self._told and not self._lines and not self._is_over:
             data = self._received()  # first: programs may print faster than they are read
             if data is None:
-                if text := self._printed_text():
-                    return {"type": "stdout", "text": text}
-                await self._until_woken()
+                self._tell_printed()
+                if not self._told:
+                    await self._until_woken()
                 continue
             if data and len(self._rest) <= 2 * LONGEST_MESSAGE:
                 self._part(data)
             else:
                 self._is_over = True
-            if (self._lines or self._is_over) and (text := self._printed_before()):
-                return {"type": "stdout", "text": text}
+            if self._lines or self._is_over:
+                # what programs printed before that. Once: who goes on printing is told with what the cell tells next
+                for one in self._printed:
+                    one.read()
+                self._tell_printed()
+        if self._told:
+            return self._told.popleft()
         return self._next_of_lines() if self._lines else None
+
+    def _tell_printed(self) -> None:
+        self._told += ({"type": one.name, "text": text} for one in self._printed if (text := one.text()))
 
     def _part(self, data: bytes) -> None:
         *whole, self._rest = (self._rest + data).split(b"\n")
@@ -183,59 +188,6 @@ class Process:
         except ValueError:  # the code in it wrote into the channel: nothing that it says can be believed
             return None
         return told if isinstance(told, dict) else None
-
-    def _printed_text(self) -> str:
-        """What its programs printed since; half a character waits for its other half."""
-        if not self._printed:
-            return ""
-        text = self._text.decode(bytes(self._printed))
-        self._printed.clear()
-        self._gather_on()
-        return text
-
-    def _printed_before(self) -> str:
-        """What programs printed before the cell told what waits now. Once: who goes on printing is told with what the cell tells next."""
-        self._read_printed()
-        return self._printed_text()
-
-    def _gather_on(self) -> None:
-        if not self._is_gathering and self._output >= 0:
-            self._is_gathering = True
-            asyncio.get_running_loop().add_reader(self._output, self._gather)
-
-    def _gather_no_more(self) -> None:
-        if self._is_gathering:
-            self._is_gathering = False
-            asyncio.get_running_loop().remove_reader(self._output)
-
-    def _gather(self) -> None:
-        """Take what its programs have printed; runs between cells, too, or what they left running would stand still.
-
-        Between cells now and then: one that prints without end had the daemon read all the time.
-        """
-        if len(self._printed) >= MOST_PRINTED:
-            self._gather_no_more()  # until somebody was told
-        else:
-            self._read_printed()
-            if not self.keeps_all and self._is_gathering:
-                self._gather_no_more()
-                asyncio.get_running_loop().call_later(BETWEEN_CELLS_S, self._gather_on)
-        self._wake()
-
-    def _read_printed(self) -> None:
-        if self._output < 0:
-            return
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(READS_AT_ONCE):  # more may come faster than it is read
-                piece = os.read(self._output, 65_536)
-                if not piece:  # nobody is left who could print
-                    self._gather_no_more()
-                    os.close(self._output)
-                    self._output = -1
-                    break
-                self._printed += piece
-                if not self.keeps_all:
-                    del self._printed[:-LATEST_PRINTED]
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
@@ -277,7 +229,8 @@ class Process:
         """Wait until it tells something, or something is printed."""
         loop = asyncio.get_running_loop()
         number = self._channel.fileno()
-        self._gather_on()
+        for one in self._printed:
+            one.gather()
         self._is_heard = True
         self._woken = loop.create_future()
         loop.add_reader(number, self._wake)
@@ -293,10 +246,8 @@ class Process:
             self._channel.shutdown(socket.SHUT_RDWR)
         if not self._is_heard:
             self._channel.close()
-        if self._output >= 0:
-            self._gather_no_more()
-            os.close(self._output)
-            self._output = -1
+        for one in self._printed:
+            one.close()
 
 
 class Contexts:
@@ -396,21 +347,20 @@ class Contexts:
         async with context.wanted():
             process = await self._process(context)
             own, its = socket.socketpair()
-            output, written = os.pipe()
+            heard = Heard()
             try:
-                await process.ask({"op": "fork"}, (its.fileno(), written))
+                await process.ask({"op": "fork"}, (its.fileno(), *heard.written))
                 told = await process.next()
             finally:
                 its.close()
-                os.close(written)
+                heard.close_written()
             if told is None or told.get("type") != FORKED:
                 own.close()
-                os.close(output)
+                heard.close()
                 self.remove(copy.id)
                 raise CommandError(f"context {context_id} could not be forked", "unavailable")
         own.setblocking(False)
-        os.set_blocking(output, False)
-        copy.process = Process(told["pid"], own, output)
+        copy.process = Process(told["pid"], own, heard.outputs)
         await self._until_ready(copy.process)
         copy.cells = context.cells
         return copy
@@ -533,14 +483,14 @@ class Contexts:
             context.kill()
             yield {"type": "error", "name": "KernelDied", "value": str(error), "traceback": ""}
             return
-        process.keeps_all = True
+        process.keep_all(True)
         try:
             while (told := await process.next_of_cell()) is not None:
                 if told["type"] == "end":
                     return
                 yield told
         finally:
-            process.keeps_all = False
+            process.keep_all(False)
         if context.process is process:
             context.kill()
         yield {
@@ -627,13 +577,13 @@ class Contexts:
 
     def _born(self, user: Identity, cwd: str, envs: Mapping[str, str]) -> Process:
         try:
-            pid, channel, output = self._nursery.bear(cwd=cwd, envs=dict(envs), uid=user.uid, gid=user.gid)
+            pid, channel, outputs = self._nursery.bear(cwd=cwd, envs=dict(envs), uid=user.uid, gid=user.gid)
         except BlockingIOError as error:
             raise CommandError(
                 f"no interpreter can begin: {error.strerror}; end some of this sandbox's processes",
                 "resource_exhausted",
             ) from error
-        return Process(pid, channel, output)
+        return Process(pid, channel, outputs)
 
     @staticmethod
     async def _until_ready(process: Process) -> None:

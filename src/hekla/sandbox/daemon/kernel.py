@@ -231,19 +231,20 @@ class Kernel:
 
     def _fork(self) -> None:
         channel = socket.socket(fileno=self._descriptors.pop(0))
-        output = self._descriptors.pop(0)
+        outputs, self._descriptors = self._descriptors[:2], self._descriptors[2:]
         pid = os.fork()
         if pid:
             channel.close()
-            os.close(output)
+            for output in outputs:
+                os.close(output)
             self.tell({"type": FORKED, "pid": pid})
             return
         self._channel.close()
         self._channel, self._lines, self._descriptors = channel, b"", []
         self.telling.begin_anew(channel)
-        for standard in (1, 2):
+        for standard, output in enumerate(outputs, 1):
             os.dup2(output, standard)
-        os.close(output)
+            os.close(output)
         os.setsid()
         self._loop = None
         made_anew()
@@ -289,9 +290,9 @@ class Kernel:
         raise KeyboardInterrupt
 
 
-def become_a_kernel(channel: socket.socket, output: int) -> None:
-    """Run as a context in a process that has just been forked, to its end."""
-    for standard in (1, 2):
+def become_a_kernel(channel: socket.socket, outputs: list[int]) -> None:
+    """Run as a context in a process that has just been forked, to its end; its standard output and error go to `outputs`."""
+    for standard, output in enumerate(outputs, 1):
         os.dup2(output, standard)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

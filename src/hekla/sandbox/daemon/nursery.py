@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from hekla.sandbox.daemon.becoming import become, may_be_looked_into
 from hekla.sandbox.daemon.kernel import _receive, become_a_kernel
+from hekla.sandbox.daemon.printed import Heard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ class Nursery:
         self._is_ready = True
         return True
 
-    def bear(self, *, cwd: str, envs: dict[str, str], uid: int, gid: int) -> tuple[int, socket.socket, int]:
+    def bear(self, *, cwd: str, envs: dict[str, str], uid: int, gid: int) -> tuple[int, socket.socket, tuple[int, int]]:
         """Another context: its pid, our end of its channel, and where what its programs print is read.
 
         Raises BlockingIOError where no process or memory is left for it, or imports take longer than `LOADING_S`, and any other OSError where the nursery is gone: it comes from a
@@ -79,16 +80,16 @@ class Nursery:
         if not self.is_ready(LOADING_S):
             raise BlockingIOError(errno.EAGAIN, "what interpreters are forked from still imports modules")
         own, its = socket.socketpair()
-        output, written = os.pipe()
+        heard = Heard()
         asked = json.dumps({"cwd": cwd, "envs": envs, "uid": uid, "gid": gid}).encode()
         try:
-            socket.send_fds(self._channel, [asked], [its.fileno(), written])
+            socket.send_fds(self._channel, [asked], [its.fileno(), *heard.written])
             (pid,) = struct.unpack("i", self._channel.recv(4))
             if pid <= 0:
                 raise BlockingIOError(-pid, os.strerror(-pid))
         except (OSError, struct.error) as error:
             own.close()
-            os.close(output)
+            heard.close()
             if isinstance(error, BlockingIOError):
                 raise
             self._channel.close()  # what it would answer later is nobody's
@@ -97,10 +98,9 @@ class Nursery:
             ) from error
         finally:
             its.close()
-            os.close(written)
+            heard.close_written()
         own.setblocking(False)
-        os.set_blocking(output, False)
-        return pid, own, output
+        return pid, own, heard.outputs
 
     def close(self) -> None:
         """Let it go; it ends by itself."""
@@ -155,7 +155,7 @@ def _become(asked: bytes, descriptors: list[int]) -> None:
         os.environ.update(wanted["envs"])
         with contextlib.suppress(OSError):
             os.chdir(wanted["cwd"])
-        become_a_kernel(socket.socket(fileno=descriptors[0]), descriptors[1])
+        become_a_kernel(socket.socket(fileno=descriptors[0]), descriptors[1:])
     except BaseException as error:  # noqa: BLE001 - a child that goes on as the nursery would answer twice
         sys.__stderr__.write(f"{error}\n") if sys.__stderr__ is not None else None
     finally:

@@ -1,9 +1,10 @@
 """agent-sandbox's router: requests that name a Sandbox by X-Sandbox-ID and X-Sandbox-Namespace, made with kubectl or its client.
 
-Only what runs in that very Sandbox can be reached: X-Sandbox-Pod-IP, which upstream dials as given, must be an address of the
+A Sandbox that is nobody's session is whose key names it first. Only what runs in that very Sandbox can be reached: X-Sandbox-Pod-IP, which upstream dials as given, must be an address of the
 Sandbox's own pod or be left out, and is never dialled. Who asks shows a key, for names can be guessed.
 """
 
+import hashlib
 import re
 from typing import Final, Protocol
 
@@ -11,9 +12,10 @@ from hekla.api.agents.node_contract import Claim
 from hekla.sandbox.gateway.answers import document
 from hekla.sandbox.gateway.errands import to_legacy_daemon, to_server
 from hekla.sandbox.gateway.front import Arrival, House
+from hekla.sandbox.gateway.guard import Principal
 from hekla.sandbox.gateway.relay import Errand
 from hekla.sandbox.gateway.visitors import Taker
-from hekla.sandbox.link import DAEMON, LinkError, SandboxGoneError
+from hekla.sandbox.link import DAEMON, LinkError, SandboxGoneError, TooLateError
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.records import Session
@@ -63,14 +65,14 @@ class AgentSandboxDoor:
         who = await house.guard.by_headers(headers)
         held = self._sandboxes.sandbox(namespace, name) if who.may_use(namespace) else None
         if held is None or headers.get("x-sandbox-uid", held.uid) != held.uid:
-            raise RefusedError(404, "not_found", f'sandbox "{namespace}/{name}" is not there, or not ready')
+            raise _absent(namespace, name)
         address = headers.get("x-sandbox-pod-ip", "")
         if address and address not in self._sandboxes.addresses(held):
             raise RefusedError(400, "header", "X-Sandbox-Pod-IP is no address of that sandbox's pod; leave it out")
         if held.session:  # a session's own: its owner's alone, and woken like any other
             session = await house.desk.find(held.session, who.sees)
         else:
-            await self._bound(house, held, who.owner)
+            await self._bound(house, held, who)
             session = Session(
                 id=f"{namespace}/{name}", kind="", namespace=namespace, name=name, owner=who.owner, state=State.RUNNING,
                 sandbox=held.name, sandbox_uid=held.uid, pod=held.pod,
@@ -80,16 +82,37 @@ class AgentSandboxDoor:
         head = to_server(arrival, session, port, keeps_authorization=False)
         return Errand(session, port, head, keeps_connection=False, upgrade=arrival.upgrade)
 
-    async def _bound(self, house: House, held: Held, owner: str) -> None:
-        """Its daemon serves nobody until somebody's it is: that of a SandboxClaim, or of who made it, and of no session ever after."""
+    async def _bound(self, house: House, held: Held, who: Principal) -> None:
+        """Its daemon serves nobody until somebody's it is: whose key names it first, and no session's ever after. An administrator enters any."""
         try:
-            await house.link.claim(held.namespace, held.pod, Claim(session=held.uid, owner=owner, audience=held.uid))
+            if await _is_claimed(house, held, f"{held.uid}.{_digits(who.owner)}", who.owner) or who.is_admin:
+                return
+            # claimed by a gateway of 2026-11-28 or before, it is whoever's who has a key
+            if not await _is_claimed(house, held, held.uid, who.owner):
+                raise _absent(held.namespace, held.name)
         except SandboxGoneError:
-            sentence = f'sandbox "{held.namespace}/{held.name}" is not there, or not ready'
-            raise RefusedError(404, "not_found", sentence) from None
+            raise _absent(held.namespace, held.name) from None
         except LinkError as error:
             raise RefusedError(502, "node", str(error)) from error
 
     def worded(self, status: int, reason: str, sentence: str) -> tuple[int, bytes]:
         """A refusal."""
         return status, document({"detail": sentence})
+
+
+async def _is_claimed(house: House, held: Held, session: str, owner: str) -> bool:
+    """Whether it is that session's, now or since before; False: somebody else's. LinkError."""
+    try:
+        await house.link.claim(held.namespace, held.pod, Claim(session=session, owner=owner, audience=held.uid))
+    except TooLateError:
+        return False
+    return True
+
+
+def _digits(owner: str) -> str:
+    return hashlib.sha256(owner.encode()).hexdigest()[:32]
+
+
+def _absent(namespace: str, name: str) -> RefusedError:
+    """The same for one that is somebody else's."""
+    return RefusedError(404, "not_found", f'sandbox "{namespace}/{name}" is not there, or not ready')
