@@ -1,5 +1,6 @@
 import errno
 import io
+import subprocess
 import sys
 
 import pytest
@@ -83,3 +84,33 @@ def test_what_was_written_of_a_line_stands_apart_from_what_is_told_of_its_loss(m
     torn.is_full = False
     structlog.get_logger().info("heard")
     assert torn.getvalue()[5:].startswith("\nlevel=warning event=")
+
+
+BOUNDED = """
+import os, subprocess, sys
+from pathlib import Path
+import structlog
+from hekla.app import logging
+logging.LOOK_BYTES = 1000
+logging.is_too_large = lambda descriptor: os.fstat(descriptor).st_size >= 10_000
+logging.configure_logging("info")
+logging.bound_log(Path(sys.argv[1]))
+log = structlog.get_logger()
+for number in range(1200):
+    log.info("request", number=number)
+print("the last of standard output", flush=True)
+subprocess.run(["sh", "-c", "echo a program started late >&2"])
+"""
+
+
+def test_the_log_of_a_detached_platform_is_put_aside_when_it_is_too_large(tmp_path):
+    """It grew without end, and every request of an agent is a line in it."""
+    path = tmp_path / "hekla.log"
+    with path.open("ab") as output:
+        subprocess.run([sys.executable, "-c", BOUNDED, path], stdout=output, stderr=output, check=True)
+    files = [tmp_path / f"hekla.log.{number}" for number in (3, 2, 1)]
+    assert sorted(tmp_path.iterdir()) == sorted([path, *files])
+    told = "".join(file.read_text() for file in [*files, path])
+    numbers = [int(line.rpartition("=")[2]) for line in told.splitlines() if "event=request" in line]
+    assert numbers == list(range(numbers[0], 1200)), "what is kept has no gap"
+    assert path.read_text().endswith("the last of standard output\na program started late\n")

@@ -8,6 +8,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from hekla.app.data_directory import DataDirectory
+from hekla.app.logging import bound_log
 from hekla.app.serving import PlatformError, serve_platform
 from hekla.app.settings import Settings
 
@@ -35,10 +37,10 @@ def _plain(value: object) -> object:
 
 def main(settings: str, ready_fd: str, lives_while: str) -> int:
     """Serve until told to stop; the parent reads from `ready_fd` how that began."""
+    told = unpack_settings(settings)
+    bound_log(DataDirectory(told.data_dir).log)
     try:
-        serve_platform(
-            unpack_settings(settings), lambda _platform: None, ready_fd=int(ready_fd), lives_while=int(lives_while)
-        )
+        serve_platform(told, lambda _platform: None, ready_fd=int(ready_fd), lives_while=int(lives_while))
     except PlatformError as error:
         print(f"hekla: {error}", file=sys.stderr)  # noqa: T201 - the log of a detached platform
         return 1

@@ -10,12 +10,12 @@ DIR/pki/           the generated authority, certificates and token keys
 DIR/router.url     where the router listens for clients
 DIR/router.debug   where it tells what it knows, and what would become of a request
 DIR/router.keys    who may ask it, by API key (mode 0600)
-DIR/router.log     its access log
+DIR/router.log     its access log; older ones are router.log.1 to .3
 DIR/agents.url     where the gateway of sandboxes listens
 DIR/agents.key     who may ask it, by key (mode 0600)
 DIR/agents.db      its sessions
 DIR/node/          what the node agent keeps: logs, volumes, running processes
-DIR/hekla.log      the log of a detached platform
+DIR/hekla.log      the log of a detached platform; older ones are hekla.log.1 to .3
 """
 
 import fcntl

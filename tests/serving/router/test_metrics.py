@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,5 +167,22 @@ def test_a_log_that_nobody_takes_is_left_out_and_counted(tmp_path: Path, monkeyp
         await log.flushed()
         assert log.left_out == 100
         assert len((tmp_path / "log").read_text().splitlines()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_file_that_has_grown_too_large_is_put_aside_and_no_line_is_lost(tmp_path: Path, monkeypatch: Any) -> None:
+    """It grew until the disk was full."""
+    monkeypatch.setattr(access_log, "is_too_large", lambda descriptor: os.fstat(descriptor).st_size > 2_000)
+
+    async def story() -> None:
+        books, log = Metrics(), AccessLog("json", str(tmp_path / "log"))
+        rows = [books.rows[row] for row in books.fold([over()] * 4, list)]
+        for _ in range(3):
+            log.add([over()] * 4, rows, 0.0)
+            await log.flushed()
+        found = {one.name: len(one.read_text().splitlines()) for one in tmp_path.iterdir()}
+        assert sum(found.values()) == 12
+        assert found.keys() >= {"log", "log.1"}
 
     asyncio.run(story())

@@ -1,10 +1,12 @@
 """The access log: one line for each request that is over, in Kthena's fields, as JSON or as text.
 
 Lines are made a few hundred at a time when metrics are folded, and written by a thread of their own, so that a slow disk
-or pipe does not hold requests up; what a writer that lags for too long cannot take is counted and left out.
+or pipe does not hold requests up; what a writer that lags for too long cannot take is counted and left out. A file that has grown
+too large is put aside (`edge/log_files.py`).
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +17,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 import structlog
 
+from hekla.edge.log_files import begin_anew, is_too_large
 from hekla.serving.router.exchange import Exchange
 from hekla.serving.router.lots import Floats, Lot, RequestKind, ms_between, ms_of
 from hekla.serving.router.metrics import Row
@@ -218,12 +221,16 @@ FORMATS: Final = {"json": Format(_around_json, _json), "text": Format(_around_te
 json_line, text_line = FORMATS["json"].of, FORMATS["text"].of
 
 
+_STANDARD: Final = ("stdout", "stderr")
+
+
 class AccessLog:
     """Writes lines to a file, or to standard output or error."""
 
     def __init__(self, format_name: str, output: str) -> None:
         self._format = FORMATS[format_name]
         self._file: BinaryIO = _opened(output)
+        self._path = None if output in _STANDARD else Path(output)
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._writing: asyncio.Future[None] | None = None
@@ -258,6 +265,10 @@ class AccessLog:
     def _put(self, data: bytes) -> None:
         self._file.write(data)
         self._file.flush()
+        if self._path is not None and is_too_large(self._file.fileno()):
+            fresh = os.fdopen(begin_anew(self._path, self._file.fileno()), "ab")
+            self._file.close()
+            self._file = fresh
 
     def _written(self, done: "asyncio.Future[None]") -> None:
         self._writing = None
@@ -289,6 +300,6 @@ def _second(second: int) -> str:
 
 
 def _opened(output: str) -> BinaryIO:
-    if output in ("stdout", "stderr"):
+    if output in _STANDARD:
         return (sys.stdout if output == "stdout" else sys.stderr).buffer
     return Path(output).open("ab")
