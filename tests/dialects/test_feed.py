@@ -44,9 +44,9 @@ def pod(name: str, *, group: str = "", on: str = "", phase: str = "Pending", lab
     return msgspec.convert({"metadata": metadata, "spec": whole, "status": {"phase": phase}}, Pod)
 
 
-def group(name: str, minimum: int = 1, phase: str = "", **spec: Any) -> PodGroup:
+def group(name: str, minimum: int = 1, phase: str = "", annotations: Any = None, **spec: Any) -> PodGroup:
     document = {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": annotations or {}},
         "spec": {"minMember": minimum, **spec},
         "status": {"phase": phase},
     }
@@ -264,6 +264,18 @@ def test_a_gang_that_asks_for_another_scheduler_is_left_to_it(order: tuple[int, 
     assert feed.other_scheduler_of(job) == ""
     feed.on_pod(None, pod("b", group="g"))
     assert feed.other_scheduler_of(job) == ""
+
+
+def test_a_gang_is_left_to_the_scheduler_that_its_group_names_before_there_are_pods() -> None:
+    """Two schedulers let such a job in and told its PodGroup each its own reason, and `hekla why` asked the wrong one."""
+    feed = new_feed()
+    feed.on_pod_group(None, group("g", annotations={"hekla.dev/scheduler-name": "team-a"}))
+    feed.on_pod_group(None, group("ours", annotations={"hekla.dev/scheduler-name": "volcano"}))
+    jobs = feed.cluster.jobs
+    assert feed.other_scheduler_of(jobs["uid-g"]) == "team-a"
+    assert feed.other_scheduler_of(jobs["uid-ours"]) == ""
+    feed.on_pod(None, pod("a", group="g"))  # what a pod itself says goes before it
+    assert feed.other_scheduler_of(jobs["uid-g"]) == ""
 
 
 def storage_object(kind: Any, name: str, **body: Any) -> Any:

@@ -10,7 +10,8 @@ import pytest
 
 from hekla.testing.components import Cluster, Component
 from hekla.testing.kubelets import Kubelets
-from hekla.testing.kubernetes import ControlPlane, host_address, missing
+from hekla.testing.kubernetes import PROGRAMS, ControlPlane, host_address, missing
+from realkube.rivals import Rivals, on_one_control_plane
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +50,15 @@ def training(cluster: Cluster) -> Iterator[dict[str, Component]]:
             for until in ("create", "jsonpath={.status.state}=Open"):
                 cluster.wait("queue/default", until)
             yield {"webhooks": webhooks, "controllers": controllers, "scheduler": scheduler}
+
+
+@pytest.fixture(scope="session")
+def rivals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rivals]:
+    """Kubernetes' own scheduler and ours on a control plane of their own."""
+    if why := missing(*PROGRAMS, "kube-scheduler"):
+        pytest.skip(why)
+    with on_one_control_plane(tmp_path_factory.mktemp("rivals")) as found:
+        yield found
 
 
 @pytest.fixture

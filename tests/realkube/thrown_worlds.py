@@ -187,3 +187,59 @@ class Dice:
                 )
             ]  # fmt: skip
         return found
+
+
+class FullHouse(Dice):
+    """Nodes that are full of pods of several priorities, and pods that come for which some of them may have to go."""
+
+    PRIORITIES = {"low": 1, "middle": 10, "high": 100, "patient": 100, "highest": 1000}
+    """Pods of `patient` have nobody make way for them."""
+
+    def nodes(self) -> list[tuple[Document, Document]]:
+        """Plain ones, of which all that differs is their size."""
+        found = []
+        for number in range(self._random.randint(2, 4)):
+            amounts = {"cpu": self._one_of("2", "3", "4"), "memory": "8Gi", "pods": self._one_of("3", "10", "10")}
+            node, status = self._node(f"n{number}")
+            node["spec"] = {"taints": node["spec"].get("taints", [])[:1]} if self._maybe(0.2) else {}
+            found.append((node, status | {"capacity": amounts, "allocatable": amounts, "images": []}))
+        return found
+
+    def running(self, nodes: Sequence[tuple[Document, Document]]) -> list[Document]:
+        """On each node as many as it has room for."""
+        found = list[Document]()
+        for node, status in nodes:
+            left, places = int(status["allocatable"]["cpu"]) * 2, int(status["allocatable"]["pods"])
+            while left > 0 and places > 0 and not (self._maybe(0.08)):
+                halves = min(left, self._one_of(1, 2, 2, 4))
+                pod = self._of_priority(f"old-{len(found)}", halves, self._one_of("low", "low", "middle", "high"))
+                pod["spec"] |= {"nodeName": node["metadata"]["name"], "tolerations": list(EVERYTHING)}
+                found.append(pod)
+                left, places = left - halves, places - 1
+        return found
+
+    def coming(self, count: int) -> list[Document]:
+        """Pods of which most find no room."""
+        found = []
+        for number in range(count):
+            pod = self._of_priority(f"new-{number}", self._one_of(1, 2, 2, 3, 4, 6), self._one_of(*self.PRIORITIES))
+            if self._maybe(0.25):
+                pod["spec"]["nodeSelector"] = {"zone": self._one_of(LABELS["zone"])}
+            if self._maybe(0.3):
+                pod["spec"]["topologySpreadConstraints"] = [self._spread()]
+            found.append(pod)
+        return found
+
+    def _of_priority(self, name: str, halves: int, of: str) -> Document:
+        labels = {"app": self._one_of("x", "y", "z")}
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": f"{halves * 500}m"}}}
+        if self._maybe(0.12):
+            container["ports"] = [{"containerPort": 80, "hostPort": 80}]
+        spec: Document = {
+            "terminationGracePeriodSeconds": 0, "containers": [container], "priorityClassName": of,
+        }  # fmt: skip
+        if self._maybe(0.2):
+            spec["affinity"] = {
+                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [self._pod_term()]}
+            }
+        return {"metadata": {"name": name, "namespace": "near", "labels": labels}, "spec": spec}

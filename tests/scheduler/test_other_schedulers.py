@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from hekla.api.volcano import PodGroup
 from hekla.scheduler.answers import NothingToExplainError, explanation
 from hekla.testing import virtual_time
 from scheduler.schedulerkit import add_group, add_pod, group_condition, nodes_of, scheduled_condition, world
@@ -23,5 +24,22 @@ def test_a_gang_of_another_scheduler_is_not_placed_and_who_asks_why_hears_whose_
                     NothingToExplainError, match=f'{who} for the scheduler "team-a", .* schedulerName: .*volcano'
                 ):
                     explanation(scheduler, "default", name, lambda _: True)
+
+    virtual_time.run(main())
+
+
+def test_a_gang_that_names_another_scheduler_is_not_let_in_before_it_has_pods() -> None:
+    async def main() -> None:
+        async with world() as (client, scheduler):
+            for name, named in (("g", "team-a"), ("mine", "volcano")):
+                metadata = {"name": name, "namespace": "default", "annotations": {"hekla.dev/scheduler-name": named}}
+                group = {"metadata": metadata, "spec": {"minMember": 1, "minResources": {"cpu": "1"}}}
+                await client.create(PodGroup, group, "default")
+            await asyncio.sleep(60)
+            phases = {one.metadata.name: one.status.phase for one in (await client.list(PodGroup, "default")).items}
+            assert phases == {"g": "", "mine": "Inqueue"}
+            assert await group_condition(client, "g") == ("", "", "")
+            with pytest.raises(NothingToExplainError, match='podgroup "g" ask for the scheduler "team-a"'):
+                explanation(scheduler, "default", "podgroup.g", lambda _: True)
 
     virtual_time.run(main())

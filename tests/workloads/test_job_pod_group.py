@@ -59,6 +59,7 @@ def test_a_gang_inherits_labels_topology_and_partitions() -> None:
     assert group is not None
     assert group.metadata.labels == {"team": "nlp"}
     assert group.metadata.annotations["volcano.sh/sla-waiting-time"] == "1h"
+    assert group.metadata.annotations["hekla.dev/scheduler-name"] == "volcano"
     assert group.spec.network_topology is not None
     assert (group.spec.network_topology.mode, group.spec.network_topology.highest_tier_name) == ("hard", "rack")
     (policy,) = group.spec.sub_group_policy

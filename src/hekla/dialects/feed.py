@@ -36,6 +36,7 @@ from hekla.dialects.traits import node_usage
 from hekla.dialects.volcano import (
     DEFAULT_QUEUE,
     QUEUE_KEY,
+    SCHEDULER_NAME,
     VOLCANO,
     job_spec,
     lone_pod,
@@ -154,6 +155,9 @@ class ClusterFeed(Storage, DeviceObjects):
         key = (new.metadata.namespace, new.metadata.name)
         self.groups[key] = new
         spec = job_spec(new, self)
+        named = new.metadata.annotations.get(SCHEDULER_NAME, "")
+        if named and named not in self._names:
+            spec = msgspec.structs.replace(spec, left_to=named)
         known = self.cluster.jobs.get(spec.uid)
         if known is not None:
             spec = msgspec.structs.replace(spec, phase=known.spec.phase)  # its phase is ours to write from now on
@@ -309,7 +313,12 @@ class ClusterFeed(Storage, DeviceObjects):
 
     def other_scheduler_of(self, job: Job) -> str:
         """The other scheduler that a gang waits for, none of whose pods waits for this one; empty if there is none."""
-        if not self._left_to_others or job.statuses[TaskStatus.PENDING]:
+        if job.statuses[TaskStatus.PENDING]:
+            return ""
+        return self._asked_by_pods(job) or (job.spec.left_to if not job.tasks else "")
+
+    def _asked_by_pods(self, job: Job) -> str:
+        if not self._left_to_others:
             return ""
         uids = self._left_to_others.get((job.spec.namespace, job.spec.name), ()) if job.spec.has_group else ()
         return min((self.pods[uid].spec.scheduler_name for uid in uids if uid in self.pods), default="")

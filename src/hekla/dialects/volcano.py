@@ -35,6 +35,9 @@ PAST_USE = "hekla.dev/past-use"
 
 _NOTHING: Mapping[str, str] = {}
 
+SCHEDULER_NAME = "hekla.dev/scheduler-name"
+"""On a PodGroup: the scheduler that its pods will ask for."""
+
 RUNNING_ESTIMATE = "hekla.dev/running-estimate"
 """How long each pod of a gang, or a lone pod, is expected to run: a duration like `1h30m`."""
 

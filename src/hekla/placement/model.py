@@ -293,6 +293,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What plug-ins read of the group, by annotation."""
 
     phase: JobPhase = JobPhase.INQUEUE
+    left_to: str = ""
+    """The scheduler whose its pods will be by what its PodGroup says, where that is another one."""
+
     has_group: bool = True
     """False for a pod without a PodGroup, which is a gang of one."""
 

@@ -36,6 +36,8 @@ def new_group(view: JobView) -> Document:
     annotations = {key: value for key, value in meta.annotations.items() if key not in _NOT_INHERITED}
     if view.job.spec.running_estimate:
         annotations.setdefault(keys.RUNNING_ESTIMATE, view.job.spec.running_estimate)
+    if scheduler := scheduler_of(view.job.spec):
+        annotations[keys.SCHEDULER_NAME] = scheduler
     return {
         "apiVersion": PodGroup.kind_info.api_version,
         "kind": "PodGroup",
@@ -50,7 +52,13 @@ def new_group(view: JobView) -> Document:
     }
 
 
-_NOT_INHERITED = (keys.DELAYED_ACTIONS, "kubectl.kubernetes.io/last-applied-configuration")
+def scheduler_of(spec: JobSpec) -> str:
+    """The scheduler that all pods of a job ask for; empty where they differ."""
+    named = {(task.template.get("spec") or {}).get("schedulerName") or spec.scheduler_name for task in spec.tasks}
+    return named.pop() if len(named) == 1 else ""
+
+
+_NOT_INHERITED = (keys.SCHEDULER_NAME, keys.DELAYED_ACTIONS, "kubectl.kubernetes.io/last-applied-configuration")
 
 
 def group_spec(view: JobView) -> Document:

@@ -45,5 +45,8 @@ DELAYED_ACTIONS = "hekla.dev/delayed-actions"
 PROBES_ANSWERED = "hekla.dev/probes-answered"
 """On a JobFlow: its jobs whose probes by HTTP and TCP have all been answered, by comma. See `flow_probes.py`."""
 
+SCHEDULER_NAME = "hekla.dev/scheduler-name"
+"""On a PodGroup: the scheduler that its pods will ask for, so that others leave it alone before there are any."""
+
 RUNNING_ESTIMATE = "hekla.dev/running-estimate"
 """On a PodGroup: how long its pods are expected to run; from the job's `runningEstimate`."""

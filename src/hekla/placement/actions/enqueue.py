@@ -63,6 +63,8 @@ class _Alike:
         for job in list(session.cluster.lines.by_phase[JobPhase.PENDING].values()):
             if job.is_held or job.spec.queue not in queues:
                 continue
+            if job.spec.left_to and not job.tasks:
+                continue
             kind = self._kind(job)
             if kind is None:
                 yield job

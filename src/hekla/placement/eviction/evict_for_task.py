@@ -100,21 +100,39 @@ class RoomMaker:
         barren = self._barren.setdefault(key, set()) if is_clean else set(self._barren.get(key, ()))
         open_rows = self._placer.open_rows(task.shape)
         rows = self._pool.cheapest(task.shape, groups, open_rows, self._placer.likes(task.shape))
-        worth = [row for row in rows if row not in barren][:MOST_TRIED]
+        worth = [(row, least) for row, least in rows if row not in barren][:MOST_TRIED]
         self._allowed = groups
         if self._manner.looks_at:
-            return self._least_harm(statement, task, worth[: self._manner.looks_at])
-        for row in worth:
-            if self._try_row(statement, task, row):
-                return True
-            barren.add(row)
-        return False
+            return self._least_harm(statement, task, [row for row, _ in worth[: self._manner.looks_at]])
+        return self._first_of_least_harm(statement, task, worth, barren)
 
-    def _try_row(self, statement: Statement, task: Task, row: int) -> bool:
-        """Evict on one node until the task fits; all or nothing."""
-        units = self._enough(statement, task, row)
-        if units is None:
+    def _first_of_least_harm(
+        self, statement: Statement, task: Task, worth: Sequence[tuple[int, int]], barren: set[int]
+    ) -> bool:
+        """Evict on the first node where nobody more important goes than amounts alone ask for, which is nearly always the first.
+
+        Where somebody more important stands in the way, as a pod that keeps this one at a distance does, the nodes follow on which
+        no such victim is foreseen.
+        """
+        assert self._pool is not None
+        best: tuple[int, int, int, list[Unit]] | None = None
+        for number, (row, least) in enumerate(worth):
+            if best is not None and best[0] <= least:
+                break
+            start, units = statement.savepoint, self._enough(statement, task, row)
+            if units is None:
+                barren.add(row)
+                continue
+            highest = self._pool.class_of(victim for unit in units for victim in unit)
+            if highest <= least:
+                statement.pipeline(task, row, evicted=bool(units))
+                return True
+            self._back_to(statement, start)
+            best = min(best or (highest, number, row, units), (highest, number, row, units))
+        if best is None:
             return False
+        _, _, row, units = best
+        self._replay(statement, statement.savepoint, task, units)
         statement.pipeline(task, row, evicted=bool(units))
         return True
 

@@ -86,9 +86,13 @@ class VictimPool:
             found[self._of_party.get(party, [])] = True  # an empty list takes none; an empty tuple all
         return found
 
-    def cheapest(self, shape: Shape, groups: BoolArray, open_rows: BoolArray, likes: NDArray[np.int32]) -> list[int]:
-        """Rows where enough would be free if some of these groups left: those of the last order first, then the fewest,
-        then those that lose least work, then the nodes that are liked best.
+    def cheapest(
+        self, shape: Shape, groups: BoolArray, open_rows: BoolArray, likes: NDArray[np.int32]
+    ) -> list[tuple[int, int]]:
+        """Rows where enough would be free if some of these groups left, with the class of the most important one who must:
+        those of the last order first, then the fewest, then those that lose least work, then the nodes that are liked best.
+
+        Pods that stand in the way by more than what they hold are not known here: there the class may be a higher one.
         """  # fmt: skip
         if not len(self.tasks) or not len(groups):
             return []
@@ -111,8 +115,11 @@ class VictimPool:
         number = _running(mask.astype(np.int64), starts, span)[first]
         lost = _running(np.where(mask, self._lost, 0), starts, span)[first]
         order = np.lexsort((-self._nodes.rank()[rows], -likes[rows], lost, number, self._class[first]))
-        found: list[int] = rows[order].tolist()
-        return found
+        return list(zip(rows[order].tolist(), self._class[first][order].tolist(), strict=True))
+
+    def class_of(self, tasks: Iterable[Task]) -> int:
+        """The class of the most important of these candidates."""
+        return max((int(self._class[self._at[task.uid]]) for task in tasks if task.uid in self._at), default=-1)
 
     def _amounts(self) -> IntArray:
         """What each candidate holds.  # [resource, candidate]"""
