@@ -88,13 +88,34 @@ def test_where_volumes_may_lie_in_dev_shm_no_container_sees_them(shared, monkeyp
     assert memory.hidden() == ()
 
 
-def test_a_directory_of_somebody_else_in_dev_shm_is_not_used(tmp_path, shared, monkeypatch):
+def test_a_directory_of_somebody_else_in_dev_shm_is_not_used_and_keeps_no_volume_from_memory(
+    tmp_path, shared, monkeypatch
+):
+    """Whoever made a directory of the name that can be guessed had every memory volume of the node fail."""
     forbid_mounts(monkeypatch)
-    (shared / f"hekla-{os.geteuid()}-d").mkdir(mode=0o755)
+    squatted = shared / f"hekla-{os.geteuid()}-d"
+    squatted.mkdir(mode=0o755)
     memory = MemoryVolumes("d", shared)
-    with pytest.raises(PermissionError):
+    place, why = make(memory, tmp_path, pod())
+    assert (place.is_relative_to(shared), place.is_relative_to(squatted), why) == (True, False, "")
+    assert list(squatted.iterdir()) == []
+    again = MemoryVolumes("d", shared)
+    assert make(again, tmp_path, pod()) == (place, ""), "the node's next life finds it"
+    assert again.leftovers() == ["u1"]
+    again.drop(tmp_path, "u1")
+    again.close()
+    assert list(shared.iterdir()) == [squatted]
+
+
+def test_a_name_that_is_taken_in_the_very_moment_is_told_and_another_is_used_next(tmp_path, shared, monkeypatch):
+    forbid_mounts(monkeypatch)
+    memory = MemoryVolumes("d", shared)
+    squatted = memory._all()
+    squatted.mkdir(mode=0o777)
+    with pytest.raises(PermissionError, match="somebody else made this directory"):
         make(memory, tmp_path, pod())
-    assert memory.leftovers() == []
+    place, why = make(memory, tmp_path, pod())
+    assert (place.is_relative_to(shared), place.is_relative_to(squatted), why) == (True, False, "")
 
 
 @pytest.mark.parametrize("is_link", [False, True])
@@ -114,7 +135,9 @@ def test_what_somebody_else_put_in_dev_shm_is_no_volume_is_not_hidden_and_not_re
         elsewhere.chmod(0o700)
         (shared / elsewhere.name).symlink_to(elsewhere)
     memory, own = MemoryVolumes("d", shared), tmp_path / "pod"
-    assert memory.hidden() == ()
+    hidden = memory.hidden()
+    assert elsewhere not in hidden
+    assert len(hidden) == (0 if mounts else 1)
     assert make(memory, own, pod()) == (own / "volumes" / "fast", "")
     memory.drop(own, "u1")
     memory.close()
@@ -124,9 +147,9 @@ def test_what_somebody_else_put_in_dev_shm_is_no_volume_is_not_hidden_and_not_re
 def test_what_could_not_be_hidden_when_the_node_started_is_not_used_later(tmp_path, shared, monkeypatch):
     forbid_mounts(monkeypatch)
     monkeypatch.setattr(memory_volumes, "_may_mount", lambda: False)
-    other = shared / f"hekla-{os.geteuid()}-d"
-    other.mkdir(mode=0o755)
     memory = MemoryVolumes("d", shared)
+    other = memory._all()
+    other.mkdir(mode=0o755)
     assert memory.hidden() == ()
     other.rmdir()
     place, why = make(memory, tmp_path, pod())

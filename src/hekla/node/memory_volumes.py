@@ -8,15 +8,20 @@ import contextlib
 import ctypes
 import errno
 import os
+import secrets
 import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from hekla.api.pods import Pod
 from hekla.api.volumes import Volume
 from hekla.lib import quantity
 from hekla.node.shim import linux
+
+log = structlog.get_logger(__name__)
 
 ON_DISK = "PossibleMemoryBackedVolumesOnDisk"
 """The kubelet's reason for an event about volumes that were to be memory."""
@@ -41,6 +46,8 @@ class MemoryVolumes:
 
     digest: str
     shared: Path = SHARED
+    _place: Path | None = None
+    """Our directory in /dev/shm, once it was looked for."""
     exposed: str = ""
     """Why containers would see what is put in /dev/shm, so that nothing is; empty: they do not."""
 
@@ -102,17 +109,20 @@ class MemoryVolumes:
         return []
 
     def _all(self) -> Path:
-        return self.shared / f"hekla-{os.geteuid()}-{self.digest}"
+        """Ours as an earlier life left it; else a free name: whoever takes the one that can be guessed has us take one that cannot."""
+        if self._place is None:
+            first = self.shared / f"hekla-{os.geteuid()}-{self.digest}"
+            ours = [one for one in (first, *sorted(self.shared.glob(f"{first.name}-*"))) if _is_ours(one)]
+            guessed = os.path.lexists(first)
+            self._place = (
+                ours[0] if ours else first.with_name(f"{first.name}-{secrets.token_hex(16)}") if guessed else first
+            )
+            if guessed and not ours:
+                log.warning("somebody else took the name in shared memory; another is used", name=str(first))
+        return self._place
 
     def _is_ours(self) -> bool:
-        """Whether the agent's directory is one that nobody else has made, or can write to. Its name can be guessed, /dev/shm is everybody's,
-        and only its owner can rename what is there: so it stays ours.
-        """
-        try:
-            found = self._all().lstat()
-        except OSError:
-            return False
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        return _is_ours(self._all())
 
     def _of(self, uid: str) -> Path:
         return self._all() / uid
@@ -134,9 +144,23 @@ class MemoryVolumes:
     def _make_shared(self, place: Path) -> None:
         self._all().mkdir(mode=0o700, exist_ok=True)
         if not self._is_ours():
-            raise PermissionError(errno.EACCES, "is not ours", str(self._all()))
+            taken, self._place = self._all(), None  # in this very moment: the next try takes another name
+            raise PermissionError(
+                errno.EACCES, "somebody else made this directory, so no volume is put there", str(taken)
+            )
         place.mkdir(parents=True)
         place.chmod(0o777)
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether a directory in /dev/shm is one that nobody else has made, or can write to. /dev/shm is everybody's, and only its owner can
+    rename what is there: so it stays ours.
+    """
+    try:
+        found = place.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _most_bytes(pod: Pod, volume: Volume) -> int:

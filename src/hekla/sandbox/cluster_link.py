@@ -42,7 +42,9 @@ from hekla.wire.tls import client_context
 T = TypeVar("T")
 
 PATIENCE_S: Final = 60.0
-"""For a node's answer; a checkpoint of gigabytes takes long."""
+"""For a node's answer."""
+CHECKPOINT_PATIENCE_S: Final = 900.0
+"""For one that writes down, or copies, as many files as a sandbox may have; the node itself gives up one that does not go on."""
 HEAD_START_S: Final = 0.5
 """For the node that a row names; then all others are asked as well."""
 _LONGEST_REFUSAL: Final = 16 * 1024
@@ -116,7 +118,7 @@ class ClusterLink:
 
     async def checkpoint(self, namespace: str, pod: str, order: CheckpointOrder) -> Checkpoint:
         """Write a checkpoint of it; it lies on its node."""
-        return await self._act(namespace, pod, "checkpoint", order, Checkpoint)
+        return await self._act(namespace, pod, "checkpoint", order, Checkpoint, CHECKPOINT_PATIENCE_S)
 
     def place(self, namespace: str, pod: str) -> str:
         """The node of its pod; "": several nodes share what lies there."""
@@ -191,7 +193,9 @@ class ClusterLink:
 
     async def fork(self, namespace: str, pod: str, children: Awaitable[Sequence[Child]]) -> Forked:
         """Let pods that wait for it begin as copies of this one."""
-        return await self._act(namespace, pod, "fork", ForkOrder(children=list(await children)), Forked)
+        return await self._act(
+            namespace, pod, "fork", ForkOrder(children=list(await children)), Forked, CHECKPOINT_PATIENCE_S
+        )
 
     async def restrict(self, namespace: str, pod: str, allowed: str) -> None:
         """Other destinations from now on."""
@@ -211,11 +215,12 @@ class ClusterLink:
 
         return Way(connect)
 
-    async def _act(self, namespace: str, pod: str, action: str, body: object, answers: type[T]) -> T:
+    async def _act(
+        self, namespace: str, pod: str, action: str, body: object, answers: type[T], patience_s: float = PATIENCE_S
+    ) -> T:
         address = self._address(namespace, pod)
-        status, answer = await self._ask(
-            address, "POST", f"/sandboxes/{namespace}/{pod}/{action}", msgspec.json.encode(body)
-        )
+        path = f"/sandboxes/{namespace}/{pod}/{action}"
+        status, answer = await self._ask(address, "POST", path, msgspec.json.encode(body), patience_s)
         return _read(address, status, answer, answers)
 
     def _address(self, namespace: str, name: str) -> NodeAddress:
@@ -273,10 +278,12 @@ class ClusterLink:
             door = self._doors[address.name] = _NodeDoor(address, context, HttpClient(ssl_context=context))
         return door
 
-    async def _ask(self, address: NodeAddress, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def _ask(
+        self, address: NodeAddress, method: str, path: str, body: bytes, patience_s: float = PATIENCE_S
+    ) -> tuple[int, bytes]:
         headers = (("authorization", f"Bearer {self._token()}"), ("content-type", "application/json"))
         try:
-            answer = await self._door(address).client.request(method, address.url + path, headers, body, PATIENCE_S)
+            answer = await self._door(address).client.request(method, address.url + path, headers, body, patience_s)
         except WireError as error:
             raise UnansweredError(f'node "{address.name}" does not answer: {error}') from error
         assert isinstance(answer.body, bytes)  # `request` answers whole

@@ -5,6 +5,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import structlog
 
 from hekla.node.runtimes import ContainerKey, ContainerSpec, Limits
 from hekla.node.runtimes.sandbox import room
@@ -97,8 +98,11 @@ def test_a_round_that_fails_is_not_the_last_one_and_keeps_nobody_else_alive(monk
             raise RuntimeError("a process that cannot be read")
         return [Held("a", 2 * GIB, GIB), Held("b", 2 * GIB, GIB)]
 
-    looked(monkeypatch, 8 * GIB, held, end, 5.0)
+    with structlog.testing.capture_logs() as told:
+        looked(monkeypatch, 8 * GIB, held, end, 5.0)
     assert ended == ["nobody", "a", "b", "a", "b"]
+    failed = [one["sandbox"] for one in told if one["event"] == "sandbox could not be ended"]
+    assert failed == ["a", "b", "a", "b"], "each one is told of, not the first of a round alone"
 
 
 def live(tmp_path, story):

@@ -1,6 +1,7 @@
 """Files below a root: every verb works, and none of them ever reaches outside, whatever links and races are there."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import threading
@@ -208,6 +209,40 @@ def test_a_directory_too_large_to_list_says_so(place, monkeypatch):
         tree.write(f"/{number}", b"")
     with pytest.raises(TreeError, match="more than 3 files"):
         tree.entries("/")
+
+
+@pytest.mark.parametrize("which", ["entry", "directory", "metadata", "link"])
+def test_a_list_that_the_system_cannot_complete_is_refused_and_not_short(place, monkeypatch, which):
+    """Where all descriptors were taken, directories were left out and nobody was told."""
+    tree, root, _ = place
+    tree.write("/a/b/c", b"")
+    (root / "a/l").symlink_to("b/c")
+    names = [one.path for one in tree.entries("/", depth=9)]
+    assert "/a/b/c" in names
+    real_open, real_stat, real_link = os.open, os.stat, os.readlink
+    told = {"directory": "b", "metadata": "c"}
+
+    def opened(name, *given, **more):
+        if name == told.get(which) and "dir_fd" in more:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real_open(name, *given, **more)
+
+    def seen(name, *given, **more):
+        if which == "entry" and name == "b":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real_stat(name, *given, **more)
+
+    def led(name, *given, **more):
+        if which == "link" and name == "l":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real_link(name, *given, **more)
+
+    monkeypatch.setattr(trees.os, "open", opened)
+    monkeypatch.setattr(trees.os, "stat", seen)
+    monkeypatch.setattr(trees.os, "readlink", led)
+    with pytest.raises(TreeError, match="too many open files") as refused:
+        tree.entries("/", depth=9)
+    assert refused.value.code == "too_many"
 
 
 def test_others_have_their_turn_while_a_large_tree_is_listed_and_one_who_leaves_keeps_nothing_open(place, monkeypatch):

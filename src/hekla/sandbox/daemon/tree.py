@@ -245,9 +245,10 @@ class Tree:
                     yield
                 inner = f"{path.rstrip('/')}/{name}"
                 try:
-                    entry = _entry(_Spot(directory, name, inner))
-                    is_outside = entry.kind == "symlink" and self._leads_out(inner)
-                except OSError:  # it went away while we looked
+                    with _unless_gone(inner):
+                        entry = _entry(_Spot(directory, name, inner))
+                        is_outside = entry.kind == "symlink" and self._leads_out(inner)
+                except _GoneError:
                     continue
                 if entry.kind == "symlink" and self._root != "/":
                     yield  # the walk to where one leads may be as long as a path, and through forty others
@@ -258,8 +259,9 @@ class Tree:
                 found.append(entry)
                 if entry.kind == "directory" and depth > 1:
                     try:
-                        below = os.open(name, _INTO, dir_fd=directory)
-                    except OSError:  # it went away, became a link, or is not ours to read
+                        with _unless_gone(inner):
+                            below = os.open(name, _INTO, dir_fd=directory)
+                    except _GoneError:
                         continue
                     yield from self._list(below, inner, depth - 1, found, looked)
         finally:
@@ -272,6 +274,8 @@ class Tree:
             with self._spot(path):
                 return False
         except TreeError as error:
+            if error.code == "too_many":
+                raise
             return error.code == "denied"
 
     @contextlib.contextmanager
@@ -283,7 +287,8 @@ class Tree:
             raise TreeError("invalid", "a path has no NUL in it")
         if len(os.fsencode(path)) >= LONGEST_PATH:
             raise TreeError("invalid", f"the path is longer than {LONGEST_PATH} bytes")
-        opened = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        with _told(path):
+            opened = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         try:
             with _told(path):
                 spot = self._walk(path, opened, follows=follows, makes=makes)
@@ -404,11 +409,31 @@ def _told(path: str) -> Iterator[None]:
         raise TreeError(code, f'"{path}": {(error.strerror or str(error)).lower()}') from error
 
 
+class _GoneError(Exception):
+    """What was listed went away while we looked, became a link, or is not ours to read: the list goes on without it."""
+
+
+_PASSING = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM))
+
+
+@contextlib.contextmanager
+def _unless_gone(path: str) -> Iterator[None]:
+    """The system's refusals as sentences, but those that only say that there is nothing to list: a list that is short of something says so."""
+    try:
+        with _told(path):
+            yield
+    except TreeError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in _PASSING:
+            raise _GoneError from None
+        raise
+
+
 _CODES = {
     errno.ENOENT: "not_found", errno.EEXIST: "already_exists", errno.ENOTDIR: "not_a_directory", errno.EISDIR: "not_a_file",
     errno.ENOTEMPTY: "not_empty", errno.EACCES: "denied", errno.EPERM: "denied", errno.EROFS: "denied", errno.ELOOP: "denied",
     errno.ENOSPC: "full", errno.EDQUOT: "full", errno.ENAMETOOLONG: "invalid", errno.EINVAL: "invalid", errno.EFBIG: "full",
-    errno.ENXIO: "not_a_file",
+    errno.ENXIO: "not_a_file", errno.EMFILE: "too_many", errno.ENFILE: "too_many",
 }  # fmt: skip
 
 
@@ -448,8 +473,10 @@ _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlin
 def _metadata(spot: _Spot) -> dict[str, str]:
     try:
         descriptor = _open_at(spot, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # it may not be ours to read
-        return {}
+    except OSError as error:
+        if error.errno in _PASSING or error.errno == errno.ENXIO:
+            return {}
+        raise
     try:
         names = [one for one in os.listxattr(descriptor) if one.startswith(METADATA)]
         return {one[len(METADATA) :]: os.getxattr(descriptor, one).decode("utf-8", "replace") for one in names}

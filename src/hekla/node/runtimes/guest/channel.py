@@ -24,7 +24,9 @@ from hekla.node.runtimes.sandbox.channel import (
     Message,
     OrderRefusedError,
     SandboxGoneError,
+    not_answered,
 )
+from hekla.node.runtimes.sandbox.going_on import LONG_ORDERS, while_it_goes_on
 from hekla.node.shim.guest.mux import Mux
 
 WRITES_FILES = frozenset(("pack", "save"))
@@ -74,12 +76,14 @@ class GuestChannel:
         answered = self._asked[number] = asyncio.get_running_loop().create_future()
         self._mux.tell({**order, "streams": streams} if streams else order)
         try:
+            if op in LONG_ORDERS:
+                await while_it_goes_on(answered, fds, timeout_s)
             async with asyncio.timeout(timeout_s):
                 answer = await answered
                 for each in filled:
                     await each
         except TimeoutError:
-            raise SandboxGoneError(f"the sandbox did not answer {op} within {timeout_s:g} s") from None
+            raise SandboxGoneError(not_answered(op, timeout_s)) from None
         finally:
             self._asked.pop(number, None)
         if "error" in answer:

@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 from hekla.node.runtimes import NodeError
 from hekla.node.runtimes.sandbox.encoding import encoded
+from hekla.node.runtimes.sandbox.going_on import LONG_ORDERS, while_it_goes_on
 
 Message = dict[str, Any]
 
 LONGEST_MESSAGE = 1024 * 1024
 MOST_DESCRIPTORS = 4
 ORDER_TIMEOUT_S = 30.0
-"""An order takes a millisecond; a sandbox that does not answer for so long is stuck."""
+"""An order takes a millisecond; a sandbox that does not answer for so long, or goes no further with its files, is stuck."""
 
 
 class SandboxGoneError(NodeError):
@@ -76,10 +77,12 @@ class Channel:
         answered = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
             await self._send(data, fds)
+            if op in LONG_ORDERS:
+                await while_it_goes_on(answered, fds, timeout_s)
             async with asyncio.timeout(timeout_s):
                 answer, given = await answered
         except TimeoutError:
-            raise SandboxGoneError(f"the sandbox did not answer {op} within {timeout_s:g} s") from None
+            raise SandboxGoneError(not_answered(op, timeout_s)) from None
         finally:
             self._asked.pop(number, None)
         if "error" in answer:
@@ -162,6 +165,13 @@ class Channel:
                 self._on_event(message)
         for descriptor in fds:
             os.close(descriptor)
+
+
+def not_answered(op: str, timeout_s: float) -> str:
+    """What is said of an order that was waited for in vain."""
+    if op in LONG_ORDERS:
+        return f"the sandbox did not go on with {op}: nothing was written or read for {timeout_s:g} s"
+    return f"the sandbox did not answer {op} within {timeout_s:g} s"
 
 
 def _settle(future: "asyncio.Future[None]") -> None:

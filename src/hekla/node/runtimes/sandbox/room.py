@@ -109,16 +109,15 @@ async def _look(
     if not cells:
         return False
     told = who_must_go(free_bytes, whole_bytes, await asyncio.to_thread(_held, cells, is_short=is_short))
-    failed: list[Exception] = []
+    ended = 0
     for name, why in told:
         log.warning("sandbox takes too much memory", sandbox=name, why=why)
         try:
             await end(name, why)
-        except Exception as error:  # noqa: BLE001 - raised below, after the others
-            failed.append(error)
-    if failed:
-        raise failed[0]
-    return bool(told)
+            ended += 1
+        except Exception as error:  # whatever it was, the others must go, too
+            log.exception("sandbox could not be ended", sandbox=name, error=f"{type(error).__name__}: {error}")
+    return ended > 0
 
 
 def _held(cells: Sequence[tuple[Cell, int]], *, is_short: bool) -> Sequence[Held]:
