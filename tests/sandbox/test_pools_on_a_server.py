@@ -519,7 +519,7 @@ def test_a_container_that_is_started_anew_is_told_of_although_its_pod_does_not_f
     async def scenario() -> None:
         async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
             stock, told = KubeStock(informers, makes_pods=True), []
-            stock.tell_restarts(lambda session, container: told.append((session, container)))
+            stock.tell_restarts(lambda *one: told.append(one))
             await stock.start()
             blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
             taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, owner="somebody")))
@@ -530,11 +530,18 @@ def test_a_container_that_is_started_anew_is_told_of_although_its_pod_does_not_f
             for container in ("first", "second"):
                 status = _ready(pod)
                 status["containerStatuses"][0]["containerID"] = container
+                if container == "second":
+                    ended = {
+                        "reason": "OOMKilled",
+                        "message": "it held 300 MiB of memory, its limit is 256 MiB",
+                        "exitCode": 137,
+                    }
+                    status["containerStatuses"][0]["lastState"] = {"terminated": ended}
                 await on.client.patch(Pod, pod.metadata.name, unlabelled, "default")
                 await on.client.patch(Pod, pod.metadata.name, {"status": status}, "default", subresource="status")
             await taking
             await asyncio.sleep(0.1)
-            assert told == [("a", "second")]
+            assert told == [("a", "second", "it held 300 MiB of memory, its limit is 256 MiB")]
 
     virtual_time.run(scenario())
 

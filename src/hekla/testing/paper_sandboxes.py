@@ -82,7 +82,7 @@ class PaperSandboxes:
         """Of those that were taken with a node in mind, which."""
         self.refuses = ""
         """What is said to stand in the way of those that start."""
-        self._on_restart: Callable[[str, str], None] = lambda session, container: None
+        self._on_restart: Callable[[str, str, str], None] = lambda session, container, why: None
 
     # The stock.
 
@@ -168,17 +168,17 @@ class PaperSandboxes:
     def tell_waiting(self, listener: Callable[[], None]) -> None:
         """There is nothing to tell."""
 
-    def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
+    def tell_restarts(self, listener: Callable[[str, str, str], None]) -> None:
         """Told by `start_anew`."""
         self._on_restart = listener
 
-    def start_anew(self, pod: str) -> None:
-        """Its container ended, and another one runs: empty, and nobody's."""
+    def start_anew(self, pod: str, why: str = "") -> None:
+        """Its container ended, for which its node gives a reason or none, and another one runs: empty, and nobody's."""
         sandbox = self.sandboxes[pod]
         uid, _, count = sandbox.held.container.partition("/")
         held = replace(sandbox.held, container=f"{uid}/{int(count) + 1}")
         self.sandboxes[pod] = PaperSandbox(held)
-        self._on_restart(held.session, held.container)
+        self._on_restart(held.session, held.container, why)
 
     async def close(self) -> None:
         """End all that is left."""

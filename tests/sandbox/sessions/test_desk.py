@@ -911,6 +911,24 @@ def test_an_agent_whose_own_server_was_started_anew_keeps_its_session():
     virtual_time.run(scenario())
 
 
+def test_whose_sandbox_ran_out_of_memory_is_told_so_by_its_nodes_sentence():
+    """It stood in the pod's status alone, which an agent's developer does not see."""
+
+    async def scenario():
+        sandboxes = PaperSandboxes([BASE])
+        async with desk(sandboxes) as one:
+            session = await one.create(wish(owner="ann"))
+            sandboxes.start_anew(session.pod, "it held 300 MiB of memory, its limit is 256 MiB")
+            await gone(one, session.id)
+            with pytest.raises(RefusedError, match="its limit is 256 MiB"):
+                await one.find(session.id, "ann")
+            with pytest.raises(RefusedError) as refused:
+                await one.find(session.id, "bob")
+            assert "MiB" not in refused.value.sentence
+
+    virtual_time.run(scenario())
+
+
 def test_a_container_that_was_started_anew_while_no_gateway_looked_is_found_by_the_next():
     async def scenario():
         sandboxes, store = PaperSandboxes([BASE]), MemoryStore()

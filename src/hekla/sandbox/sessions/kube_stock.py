@@ -38,7 +38,7 @@ from hekla.sandbox.sandbox_status import refusal_told, trouble_told
 from hekla.sandbox.sessions.candidates import Candidates, is_free
 from hekla.sandbox.sessions.limits import RefusedError
 from hekla.sandbox.sessions.network import egress_of
-from hekla.sandbox.sessions.pod_waits import PodWaits, container_of, is_ready
+from hekla.sandbox.sessions.pod_waits import PodWaits, container_of, is_ready, why_ended
 from hekla.sandbox.sessions.records import EntryPoint, SessionKind
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
 
@@ -80,7 +80,7 @@ class KubeStock:
         """Those that were made and waited for in vain."""
         self._undurable: dict[str, Decided[Sandbox]] = {}
         """Sandboxes on their way to the disk, by uid, until whoever took asks for them or gives back."""
-        self._on_restart: Callable[[str, str], None] = lambda session, container: None
+        self._on_restart: Callable[[str, str, str], None] = lambda session, container, why: None
 
     async def start(self) -> None:
         """Wait for the caches, and follow pods."""
@@ -105,7 +105,7 @@ class KubeStock:
         """By what the informer tells of Sandboxes, and by what is taken."""
         self._candidates.on_change = listener
 
-    def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
+    def tell_restarts(self, listener: Callable[[str, str, str], None]) -> None:
         """By what nodes say of their containers."""
         self._on_restart = listener
 
@@ -123,7 +123,7 @@ class KubeStock:
             return
         before, now = container_of(old), container_of(new)
         if before and now and before != now and (session := self._session_of(new)):
-            self._on_restart(session, now)
+            self._on_restart(session, now, why_ended(new))
 
     def _template_changed(self, old: SandboxTemplate | None, new: SandboxTemplate | None) -> None:
         if old is None and new is not None:

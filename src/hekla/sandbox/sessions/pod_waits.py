@@ -85,6 +85,13 @@ def container_of(pod: Pod) -> str:
     return statuses[0].container_id if statuses else ""
 
 
+def why_ended(pod: Pod) -> str:
+    """What its node said of how the container before ended; empty: it said nothing but that."""
+    statuses = pod.status.container_statuses
+    last = statuses[0].last_state.terminated if statuses and statuses[0].last_state is not None else None
+    return last.message.strip() if last is not None else ""
+
+
 def is_ready(pod: Pod) -> bool:
     """Whether a sandbox's pod runs and is not on its way out."""
     return pod.metadata.deletion_timestamp is None and any(

@@ -116,5 +116,7 @@ class Stock(Protocol):
     def tell_waiting(self, listener: Callable[[], None]) -> None:
         """Who is told that `next_up` may be others now: often, so it had better note it only."""
 
-    def tell_restarts(self, listener: Callable[[str, str], None]) -> None:
-        """Who is told the session and the new container when the container of somebody's sandbox was started anew."""
+    def tell_restarts(self, listener: Callable[[str, str, str], None]) -> None:
+        """Who is told when the container of somebody's sandbox was started anew: the session, the new container, and why the old one ended
+        if its node said so.
+        """

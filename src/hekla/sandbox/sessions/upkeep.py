@@ -144,15 +144,15 @@ class Upkeep:
 
     # Sandboxes that start anew under their sessions
 
-    def restarted(self, session: str, container: str) -> None:
-        """Somebody's container was started anew: memory ran out, or its node did. It is better gone than empty."""
+    def restarted(self, session: str, container: str, why: str) -> None:
+        """Somebody's container was started anew: memory ran out, or its node did. It is better gone than empty; `why` is for its owner."""
         entry = self._room.register.known(session)
         if entry is not None and entry.row.state in HOLDING and is_another(entry.row, container, if_unknown=True):
-            self._room.spawn(self._lose(entry), f"lost {session}")
+            self._room.spawn(self._lose(entry, f"{STARTED_ANEW}: {why}" if why else STARTED_ANEW), f"lost {session}")
 
-    async def _lose(self, entry: Entry) -> None:
-        log.info("session ends", session=entry.row.id, owner=entry.row.owner, why=STARTED_ANEW)
-        await self._mend(Finding(Remedy.END, entry.row.id, None, STARTED_ANEW))
+    async def _lose(self, entry: Entry, why: str) -> None:
+        log.info("session ends", session=entry.row.id, owner=entry.row.owner, why=why)
+        await self._mend(Finding(Remedy.END, entry.row.id, None, why))
 
     # After a crash
 
