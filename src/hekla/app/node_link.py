@@ -29,6 +29,16 @@ class NodeLink:
         """Make a sandbox a session's own."""
         return await _told(self._desk().claim(namespace, pod, claim))
 
+    def expect_claim(self, pod_uid: str, claim: Claim) -> None:
+        """The node hears of it before the pod is there."""
+        if (desk := self._find()) is not None:
+            desk.expect_claim(pod_uid, claim)
+
+    def let_claim_go(self, pod_uid: str) -> None:
+        """The node forgets it."""
+        if (desk := self._find()) is not None:
+            desk.let_claim_go(pod_uid)
+
     async def freeze(self, namespace: str, pod: str, order: int) -> None:
         """Let its processes stand still."""
         await _told(self._desk().freeze(namespace, pod, order))

@@ -100,6 +100,16 @@ class SandboxDesk:
             takes_key=is_new and runtime.takes_key(key),
         )  # fmt: skip
 
+    def expect_claim(self, pod_uid: str, claim: Claim) -> None:
+        """A pod on its way will be claimed so; its daemon may hear of that as it starts."""
+        for runtime in self._agent.sandbox_runtimes.values():
+            runtime.expect_claim(pod_uid, claim)
+
+    def let_claim_go(self, pod_uid: str) -> None:
+        """It was claimed, or is not to be any more."""
+        for runtime in self._agent.sandbox_runtimes.values():
+            runtime.let_claim_go(pod_uid)
+
     async def freeze(self, namespace: str, pod: str, order: int = 0) -> SandboxState:
         """Let it stand still, unless a later order has come."""
         runtime, key, _ = self._find(namespace, pod)

@@ -108,6 +108,12 @@ class ClusterLink:
         claim = msgspec.structs.replace(claim, token_key="")
         return await self._act(namespace, pod, "claim", claim, Claimed)
 
+    def expect_claim(self, pod_uid: str, claim: Claim) -> None:
+        """Its node is elsewhere, and hears of it when it runs."""
+
+    def let_claim_go(self, pod_uid: str) -> None:
+        """Nothing was kept."""
+
     async def freeze(self, namespace: str, pod: str, order: int) -> None:
         """Let its processes stand still."""
         await self._act(namespace, pod, "freeze", StillnessOrder(order=order), SandboxState)

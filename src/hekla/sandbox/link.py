@@ -60,6 +60,12 @@ class SandboxLink(Protocol):
     async def claim(self, namespace: str, pod: str, claim: Claim) -> Claimed:
         """Make a sandbox a session's own."""
 
+    def expect_claim(self, pod_uid: str, claim: Claim) -> None:
+        """A pod that is on its way will be claimed so: its node may tell its daemon as it starts, if that node is in this process."""
+
+    def let_claim_go(self, pod_uid: str) -> None:
+        """It was claimed, or is not to be any more."""
+
     async def freeze(self, namespace: str, pod: str, order: int) -> None:
         """Let its processes stand still; TooLateError after a greater order."""
 

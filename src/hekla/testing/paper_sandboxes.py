@@ -217,6 +217,12 @@ class PaperSandboxes:
     async def end(self, sandbox: PaperSandbox) -> None:
         """Whatever runs in it ends now."""
 
+    def expect_claim(self, pod_uid: str, claim: Claim) -> None:
+        """Paper hears of it when it is claimed."""
+
+    def let_claim_go(self, pod_uid: str) -> None:
+        """Nothing was kept."""
+
     async def freeze(self, namespace: str, pod: str, order: int) -> None:
         """It stands still."""
         self.before("freeze")

@@ -222,7 +222,8 @@ class Parked:
         self._is_claimed = True
 
     async def _go(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """What the pod brings: its name and its variables; a copy that was told of its claim is open from here on.
+        """What the pod brings: its name and its variables, and whose it is if that is known already; a copy that was told of its claim
+        is open from here on.
 
         Until now nobody's code has run here.
         """
@@ -237,6 +238,8 @@ class Parked:
         self._daemon.contexts.renew_environment()
         if self._expected is not None:
             self._open()
+        if "claim" in order:
+            return {**await self._claim(order["claim"], []), "is_claimed": True}
         return {}
 
     def _take(self) -> None:

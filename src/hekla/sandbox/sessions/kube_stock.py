@@ -219,6 +219,8 @@ class KubeStock:
         await self._until_template(blueprint)
         made = await self._make(order)
         try:
+            if made.pod_uid:
+                order.tell_made(made)
             await self.settled(made)
             return await self._ready(made)
         except (
@@ -228,7 +230,10 @@ class KubeStock:
             raise
 
     async def _wanted(self, asking: Coroutine[Any, Any, Decided[Sandbox]]) -> Decided[Sandbox]:
-        """The API server's answer. What it does for somebody who leaves meanwhile is undone: it was nobody's until the next sweep."""
+        """The API server's answer. What it does for somebody who leaves meanwhile is undone: it was nobody's until the next sweep.
+
+        One task for all that is asked: between two tasks a turn of the loop passes, and with it the commit that they would share.
+        """
         asked = asyncio.get_running_loop().create_task(asking)
         try:
             return await asyncio.shield(asked)
@@ -321,18 +326,25 @@ class KubeStock:
         return await self._made(order, self._document(order, order.node))
 
     async def _made(self, order: Order, document: Document) -> Held:
+        pod_uid = ""
+
+        async def with_pod() -> Decided[Sandbox]:
+            nonlocal pod_uid
+            decided = await self._client.create_soon(Sandbox, document, order.blueprint.namespace)
+            if self._classes is not None and not decided.object.spec.volume_claim_templates:
+                try:
+                    pod_uid = await self._made_pod(decided.object)
+                except BaseException:
+                    self._drop_soon(_held(decided.object))
+                    raise
+            return decided
+
         try:
-            decided = await self._wanted(self._client.create_soon(Sandbox, document, order.blueprint.namespace))
+            decided = await self._wanted(with_pod())
         except AlreadyExistsError:  # 36^8 names, and one was met
             return await self._made(order, _for_order(document, order))
-        held = _held(decided.object)
+        held = replace(_held(decided.object), pod_uid=pod_uid)
         self._undurable[held.uid] = decided
-        if self._classes is not None and not decided.object.spec.volume_claim_templates:
-            try:
-                held = replace(held, pod_uid=await self._made_pod(decided.object))
-            except BaseException:
-                self._drop_soon(held)
-                raise
         return held
 
     async def _made_pod(self, sandbox: Sandbox) -> str:

@@ -130,9 +130,11 @@ class Making:
         async with entry.acting:
             held: Held | None = None
             try:
+                key = new_token() if entry.row.is_checked else ""
                 async with asyncio.timeout(self._room.limits.create_timeout_s):
-                    held = await self.taken(order)
-                    await self.bind(entry, held)
+                    with self._claim_told_early(entry.row, order, key) as told:
+                        held = await self.taken(told)
+                        await self.bind(entry, held, key)
             except BaseException as error:  # a cancellation, too, leaves nothing behind
                 why = self._room.stock.trouble(entry.row.id) if isinstance(error, TimeoutError) else ""
                 self._room.spawn(self._ending.undo(entry, held), f"undo {entry.row.id}")
@@ -144,24 +146,40 @@ class Making:
         self._room.look_again(entry)
         return held
 
+    @contextmanager
+    def _claim_told_early(self, row: Session, order: Order, key: str) -> Iterator[Order]:
+        """The order, of whose claim the node hears while the pod is on its way: one order to its daemon instead of two."""
+        pods: list[str] = []
+
+        def tell(made: Held) -> None:
+            pods.append(made.pod_uid)
+            self._room.link.expect_claim(made.pod_uid, claim_of(row, made, self._room.public_key, key))
+
+        try:
+            yield replace(order, tell_made=tell)
+        finally:
+            for pod in pods:
+                self._room.link.let_claim_go(pod)
+
     async def taken(self, order: Order) -> Held:
         """A sandbox from the stock, on the node of the checkpoint that it begins with."""
         if order.restore_from:
             order = replace(order, node=await self._room.link.node_of(order.restore_from, order.restore_at))
         return await self._room.stock.take(order)
 
-    async def bind(self, entry: Entry, held: Held) -> None:
+    async def bind(self, entry: Entry, held: Held, key: str = "") -> None:
         """Make the sandbox the session's own. The row is written once: until then the sandbox's label tells.
 
         One that waited in a pool is named before it is told whose it is. Its label may not be on disk yet, and a sandbox outlives a
         platform that is killed: it would be back in its pool with an owner, and nobody would know.
+        `key` signs the tokens for its daemon, where one was told already.
         """
         row = entry.row
         events: tuple[Event, ...] = (Event.TAKEN, Event.BOUND)
         if held.is_warm:
             await self.write_running(entry, held, Event.TAKEN)
             events = (Event.BOUND,)
-        key = new_token() if row.is_checked else ""
+        key = key or (new_token() if row.is_checked else "")
         claimed = await self._room.link.claim(held.namespace, held.pod, claim_of(row, held, self._room.public_key, key))
         await self._room.stock.settled(held)
         entry.used_s = self._room.now_s

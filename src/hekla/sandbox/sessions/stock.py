@@ -58,6 +58,8 @@ class Order:
     lineage: tuple[str, ...] = ()
     network: dict[str, Any] = field(default_factory=dict)
     """As E2B's clients write it."""
+    tell_made: "Callable[[Held], None]" = field(default=lambda made: None, compare=False)
+    """Told of a new one whose pod is named, before that is bound."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -320,6 +320,41 @@ class SandboxContract:
 
         self.live(tmp_path, story, [SandboxFeature.FORK])
 
+    def test_a_claim_that_was_expected_before_its_pod_came_is_like_any_other(self, tmp_path: Path) -> None:
+        """Its daemon hears of it as it starts; who claims it then is the first, once. One that was let go was never expected."""
+
+        async def story(made: Sandboxes) -> None:
+            claim = Claim(session="s-a", env={"WHOSE": "a", "POD": "the claim's"}, hostname="mine")
+            made.runtime.expect_claim("a", claim)
+            made.runtime.expect_claim("b", claim)
+            made.runtime.let_claim_go("b")
+            key, other = await asyncio.gather(made.start("a", env={"POD": "its own", "KEPT": "1"}), made.start("b"))
+            with pytest.raises(SandboxError, match="another session"):
+                await made.runtime.claim(key, Claim(session="s-c"))
+            assert [await made.runtime.claim(key, claim) for _ in range(2)] == [True, False]
+            made.runtime.let_claim_go("a")
+            assert made.runtime.session_of(key) == "s-a"
+            seen = "import os; print(*(os.environ.get(name) for name in ('WHOSE', 'POD', 'KEPT')), os.uname().nodename)"
+            assert await made.printed(key, seen) == "a the claim's 1 mine\n"
+            assert await made.sh(key, "echo $WHOSE $KEPT") == "a 1\n"
+            assert made.runtime.session_of(other) == ""
+            assert await made.runtime.claim(other, Claim(session="s-b"))
+
+        self.live(tmp_path, story)
+
+    def test_a_pod_with_a_command_of_its_own_is_claimed_when_it_runs(self, tmp_path: Path) -> None:
+        """What it runs is older than its claim, whoever expected that."""
+
+        async def story(made: Sandboxes) -> None:
+            claim = Claim(session="s-a", env={"WHOSE": "a"})
+            made.runtime.expect_claim("a", claim)
+            key = ContainerKey("a", "main", 0)
+            await made.runtime.start(ContainerSpec(key=key, argv=("sleep", "600"), hostname="a"))
+            assert made.runtime.session_of(key) == ""
+            assert await made.runtime.claim(key, claim)
+
+        self.live(tmp_path, story)
+
     def test_a_copy_that_was_expected_before_its_pod_came_is_like_any_other(self, tmp_path: Path) -> None:
         """And whoever copies it again gets what it got, though that was there before its pod was."""
 

@@ -45,6 +45,12 @@ class SandboxRuntime(Runtime, Protocol):
     async def claim(self, key: ContainerKey, claim: Claim) -> bool:
         """Bind a warm sandbox to a session; False if it was that session's already. Another session's: SandboxError 409."""
 
+    def expect_claim(self, pod_uid: str, claim: Claim) -> None:
+        """A pod on its way will be claimed so: it may be told of it as it starts. `claim` follows all the same, and is then at once."""
+
+    def let_claim_go(self, pod_uid: str) -> None:
+        """The pod has been claimed, or is not to be any more."""
+
     def takes_key(self, key: ContainerKey) -> bool:
         """Whether its daemon said, when it was claimed, that it took the claim's `token_key`."""
 

@@ -90,6 +90,8 @@ class _Box:
     """Whose it is, or is about to be."""
     is_claimed: bool = False
     takes_key: bool = False
+    is_claimed_early: bool = False
+    """Its daemon was told as it started; who claims it has not heard of that yet."""
     is_running: bool = False
     is_strange: bool = False
     """An earlier life of this node made it, and its daemon has not been asked yet how it is."""
@@ -144,6 +146,8 @@ class DaemonSandboxes:
         self._cells: CellKeeper | None = None
         self._burials: set[asyncio.Task[None]] = set()
         self._copies = CopiesAhead(self._end_cell)
+        self._claims: dict[str, Claim] = {}
+        """Of pods that are on their way, by uid, until those who claim them let go."""
         self._forced_groups = groups
         self.groups = SandboxGroups(why_none="not opened yet")
         self._sessions: dict[str, dict[str, ProcessExec]] = {}
@@ -313,14 +317,22 @@ class DaemonSandboxes:
         self._copies.tell_started(container.key.pod_uid)
 
     async def _go(self, box: _Box, copy: Copy | None) -> None:
-        """Tell the daemon what the pod brings; a copy knows whose it is. No note is taken before all of the start is over: without one
-        a sandbox ends with its node, and nothing that was being started is to outlive it.
+        """Tell the daemon what the pod brings, and whose it is if that is known; a copy knows. No note is taken before all of the start is
+        over: without one a sandbox ends with its node, and nothing that was being started is to outlive it.
         """
         container = box.spec
         variables = environment_of(container) | (ENVIRONMENT if box.broker else {})
-        await box.cell.channel.ask("go", {"hostname": container.hostname[:63] or "sandbox", "env": variables})
+        order: Message = {"hostname": container.hostname[:63] or "sandbox", "env": variables}
+        claim = self._claims.pop(container.key.pod_uid, None) if copy is None and not _begins_with(container) else None
+        if claim is not None:
+            order["claim"] = _told_of(claim)
+        answer, _ = await box.cell.channel.ask("go", order)
         if copy is not None:
             box.session, box.is_claimed = copy.session, True
+        elif claim is not None and answer.get("is_claimed") is True:  # a daemon of an older zygote does not look at it
+            box.session, box.is_claimed, box.is_claimed_early = claim.session, True, True
+            box.takes_key = answer.get("takes_key") is True
+            box.meter.begin()
 
     async def _restore(self, box: _Box) -> None:
         """Files and variables of the checkpoint that the pod names, before anything of it runs."""
@@ -431,8 +443,7 @@ class DaemonSandboxes:
 
     def _is_simple(self, container: ContainerSpec) -> bool:
         """Whether it needs nothing but a sandbox: what else is done when one is started comes before anything is copied."""
-        needs_more = container.argv or RESTORE_FROM in container.annotations
-        return not needs_more and self._cells is not None and self._cells.is_warm_for(container)
+        return not _begins_with(container) and self._cells is not None and self._cells.is_warm_for(container)
 
     async def until_started(self, pod_uid: str, within_s: float) -> None:
         """Told by the start itself, before anybody has heard of it."""
@@ -447,7 +458,8 @@ class DaemonSandboxes:
             if box.session and box.session != session:
                 raise SandboxError(409, "the sandbox was claimed by another session")
             if box.is_claimed:
-                return False
+                is_news, box.is_claimed_early = box.is_claimed_early, False
+                return is_news
             box.session = session
             await box.remembered()  # before it is told: killed in between, we must not give it to anybody else
             try:
@@ -465,6 +477,14 @@ class DaemonSandboxes:
             box.meter.begin()
             await box.remembered()
             return True
+
+    def expect_claim(self, pod_uid: str, claim: Claim) -> None:
+        """It goes with the first order that its daemon gets."""
+        self._claims[pod_uid] = claim
+
+    def let_claim_go(self, pod_uid: str) -> None:
+        """No pod of that uid is claimed as it starts."""
+        self._claims.pop(pod_uid, None)
 
     def takes_key(self, key: ContainerKey) -> bool:
         """As the daemon answered."""
@@ -758,6 +778,11 @@ class ZygoteSandboxes(DaemonSandboxes):
             return None, "the kernel has no seccomp filters for this machine, and no sandbox runs without"
         self._zygotes.use(self.groups)
         return self._zygotes, await why_nothing_is_set_apart()
+
+
+def _begins_with(container: ContainerSpec) -> bool:
+    """Whether something of the pod's is there before anybody claims it: a command, or a checkpoint."""
+    return bool(container.argv) or RESTORE_FROM in container.annotations
 
 
 def _told_of(claim: Claim) -> Message:
