@@ -38,6 +38,7 @@ from hekla.serving.router.lane.compiled_rows import (
     endpoint_at,
     engine_at,
     free_client,
+    hear_all,
     leave_template,
     may_take,
     take_engine,
@@ -336,6 +337,8 @@ def send_request(state, number, engine_number, now):
     set_word(client, Client.UNSENT, unsent)
     if unsent > left:
         return take_over(state, number, Reason.UNSENT, 0, 0)
+    if unsent > 0:
+        hear_all(state, engine_number)
     return Command.NOTHING
 
 

@@ -28,7 +28,7 @@ from hekla.serving.router.lane.compiled_asking import (
 from hekla.serving.router.lane.compiled_calls import DATA_AT, EPOLL_WAIT, EVENT_BYTES, call
 from hekla.serving.router.lane.compiled_counts import keep_up
 from hekla.serving.router.lane.compiled_ending import client_left, send_rest
-from hekla.serving.router.lane.compiled_passing import read_engine
+from hekla.serving.router.lane.compiled_resting import read_on, rested, rests
 from hekla.serving.router.lane.compiled_rows import (
     ENGINE_BIT,
     client_at,
@@ -107,7 +107,9 @@ def _engine_told(state, number, mask, now):
         if word(engine, Engine.PHASE) != EnginePhase.BUSY or word(engine, Engine.CLIENT) < 0:
             close_engine(state, number)  # it speaks without being asked, or is gone
             return Command.NOTHING
-        command = read_engine(state, number, now)
+        if mask & _ENDED == 0 and rests(state, number, now):
+            return Command.NOTHING
+        command = read_on(state, number, now)
     if mask & _OUT and command == Command.NOTHING and word(engine, Engine.CLIENT) >= 0:
         return send_more(state, number)
     return command
@@ -133,9 +135,12 @@ def _one_event(state, event, now):
 
 
 @njit(**OPTIONS)
-def _pump(state, now):
+def _pump(state, have_rested, now):
     """Go on with everything that can go on; comes back with what Python has to do, or when nothing is left."""
     keep_up(state, now)
+    command = rested(state, have_rested, now)
+    if command != Command.NOTHING:
+        return command
     for _ in range(_MOST_BATCHES):
         while word(state, State.EVENT_AT) < word(state, State.EVENT_COUNT):
             if word(state, State.RECORD_COUNT) >= RECORDS - 1:
@@ -276,7 +281,7 @@ def _sweep(state, now):
 def enter(state, which, a, b, c, d, now):
     """All of the above by number, in one function that is compiled once: each by itself took as long as all."""
     if which == Call.PUMP:
-        return _pump(state, now)
+        return _pump(state, a, now)
     if which == Call.ADOPT:
         return _adopt(state, a, b, now)
     if which == Call.RELEASE:

@@ -24,9 +24,12 @@ from hekla.serving.router.lane.layout import (
     Way,
 )
 
-_ADD, _REMOVE = 1, 2
+_ADD, _REMOVE, _CHANGE = 1, 2, 3
 _WATCHED = 1 | 4 | 0x2000 | (1 << 31)
 """IN, OUT, RDHUP, and told once for each change."""
+_OUT = 4
+UNHEARD, HEARD = 1 << 31, 1 | 0x2000 | (1 << 31)
+"""That it broke, which is always told, and nothing else; all but that it takes more."""
 ENGINE_BIT = 1 << 31
 """In what is given with a descriptor: whether it is an engine's. Below it the row, above it its generation."""
 _CLIENT_BYTES, _ENGINE_BYTES = len(Client) * 8, len(Engine) * 8
@@ -73,6 +76,23 @@ def watch(state, fd, told):
     set_half(event, 0, _WATCHED)
     set_word(event + DATA_AT, 0, told)
     return call(EPOLL_CTL, word(state, State.EPOLL), _ADD, fd, event, 0, 0)
+
+
+@njit(**OPTIONS)
+def change_watch(state, number, mask):
+    """Be told of these changes of an engine's connection from now on, and at once of those that are there."""
+    engine, event = engine_at(state, number), word(state, State.IOV)
+    set_half(event, 0, mask)
+    set_word(event + DATA_AT, 0, (word(engine, Engine.GENERATION) << 32) | ENGINE_BIT | number)
+    set_word(engine, Engine.IS_DEAF, 1 if mask & _OUT == 0 else 0)
+    call(EPOLL_CTL, word(state, State.EPOLL), _CHANGE, word(engine, Engine.FD), event, 0, 0)
+
+
+@njit(**OPTIONS)
+def hear_all(state, number):
+    """Be told of all of them again."""
+    if word(engine_at(state, number), Engine.IS_DEAF) != 0:
+        change_watch(state, number, _WATCHED)
 
 
 @njit(**OPTIONS)
@@ -271,6 +291,8 @@ def new_engine(state, fd, endpoint, now):
     set_word(engine, Engine.REUSED, 0)
     set_word(engine, Engine.BUFFER, -1)
     set_word(engine, Engine.LENGTH, 0)
+    set_word(engine, Engine.RESTS, 0)
+    set_word(engine, Engine.IS_DEAF, 0)
     set_double(engine, Engine.SINCE, now)
     return number
 

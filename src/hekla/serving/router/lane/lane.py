@@ -19,6 +19,7 @@ from hekla.serving.router.kernel.functions import Lane as Enter
 from hekla.serving.router.lane.connecting import connected
 from hekla.serving.router.lane.folding import fold
 from hekla.serving.router.lane.layout import (
+    GATHER_S,
     TICKS_PER_S,
     Call,
     Client,
@@ -40,6 +41,7 @@ from hekla.serving.router.reading import read
 from hekla.wire.raw_heads import RefusedHeadError, read_request
 
 _PUMP: Final = int(Call.PUMP)
+_REST_COUNT: Final = int(State.REST_COUNT)
 _WORTH_A_CHANCE: Final = 4
 """Requests: coming and going takes as long as the lane saves on three."""
 _MOST_TRUST: Final = 64
@@ -79,6 +81,9 @@ class Lane:
         self._given_back: set[asyncio.Task[None]] = set()
         """What is on its way to Python, and goes on whatever becomes of the lane: who cut it would leave its sockets open."""
 
+        self._word = self.slabs.words.data
+        self._rest: asyncio.TimerHandle | None = None
+        """When streams have rested."""
         self._tick = 0
         self.taken = 0
         """Requests that came whole through the lane."""
@@ -139,21 +144,27 @@ class Lane:
 
     # ---- what the code does
 
-    def _ready(self) -> None:
+    def _ready(self, have_rested: int = 0) -> None:
         try:
-            self._go_on(self._clock())
+            self._go_on(self._clock(), have_rested)
         except Exception:  # a mistake of ours is not to be made for every event
             log.exception("the fast lane broke and is closed")
             self.close()
 
-    def _go_on(self, now: float) -> None:
+    def _have_rested(self) -> None:
+        self._rest = None
+        self._ready(1)
+
+    def _go_on(self, now: float, have_rested: int = 0) -> None:
         if self.ways.is_stale:
             self._refresh(now)
         tick = int(now * TICKS_PER_S)
         if tick != self._tick:
             self._tick = tick
             self.ways.keep_up(now)
-        self._follow(self._enter(self._state, _PUMP, 0, 0, 0, 0, now), _PUMP, now)
+        self._follow(self._enter(self._state, _PUMP, have_rested, 0, 0, 0, now), _PUMP, now)
+        if self._word[_REST_COUNT] and self._rest is None and not self._is_closed:
+            self._rest = self._loop.call_later(GATHER_S, self._have_rested)
 
     def _refresh(self, now: float) -> None:
         self.fold()
@@ -337,6 +348,8 @@ class Lane:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._rest is not None:
+            self._rest.cancel()
         if self.make_room in self._pools.keepers:
             self._pools.keepers.remove(self.make_room)
         self._loop.remove_reader(self._epoll.fileno())  # first: whatever fails below, the loop must not call for ever

@@ -57,6 +57,13 @@ class State(_Words):
     """By hundredth of a second: the first client whose prefill is reckoned to be over then; -1: none."""
     TICK = auto()
     """All up to this one were told."""
+    RESTS = auto()
+    """Connections to engines whose streams rest, `GATHERED` each a word as epoll tells of it."""
+    REST_COUNT = auto()
+    REST_AT = auto()
+    """The next of them to be read, once they have rested."""
+    REST_UNTIL = auto()
+    """When that is; a double."""
     RECORDS = auto()
     RECORD_COUNT = auto()
     IDS = auto()
@@ -204,6 +211,10 @@ class Engine(_Words):
     BUFFER = auto()
     """An answer that is not whole yet; -1: none of it."""
     LENGTH = auto()
+    RESTS = auto()
+    """Whether what comes is left for a moment, to be read with what follows it; epoll tells of its end alone meanwhile."""
+    IS_DEAF = auto()
+    """Whether epoll does not tell when it takes more of a request: since it has rested."""
     OPEN = auto()
     """Where it is counted, as its endpoint's."""
 
@@ -349,7 +360,7 @@ class Call(_Words):
     """What Python asks of the code."""
 
     PUMP = auto()
-    """Go on with everything that can go on."""
+    """Go on with everything that can go on; with 1 streams have rested, whatever the time is."""
     ADOPT = auto()
     RELEASE = auto()
     ATTACH = auto()
@@ -496,6 +507,11 @@ TEMPLATES: Final = 1_024
 WAYS: Final = 4_096
 EVENTS: Final = 64
 RECORDS: Final = 8_192
+GATHER_S: Final = 0.001
+"""What comes of a stream so soon after its last piece is read with all that follows within as long again: a read and a write for each
+piece are most of what a stream costs, and nobody reads a thousand tokens a second."""
+GATHERED: Final = 4_096
+"""Streams that rest at once; the others are passed on as they come."""
 TICKS_PER_S: Final = 100
 WHEEL_TICKS: Final = 4_096
 TAIL_BYTES: Final = 8 * 1024

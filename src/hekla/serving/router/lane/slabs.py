@@ -11,6 +11,7 @@ from hekla.serving.router.lane.layout import (
     ENDPOINTS,
     ENGINES,
     EVENTS,
+    GATHERED,
     HUGE_BYTES,
     HUGE_COUNT,
     ID_PREFIX_BYTES,
@@ -71,6 +72,7 @@ class Slabs:
         self._put(State.TEXTS, _texts())
         self._put(State.ID_PREFIX, np.frombuffer(id_prefix, np.uint8).copy())
         self._put(State.WHEEL, np.full(WHEEL_TICKS, -1, np.int64))
+        self._put(State.RESTS, np.zeros(GATHERED, np.int64))
         self._buffers(State.SMALL, SMALL_COUNT, SMALL_BYTES, 0)
         self._buffers(State.LARGE, LARGE_COUNT, LARGE_BYTES, SMALL_COUNT)
         self._buffers(State.HUGE, HUGE_COUNT, HUGE_BYTES, SMALL_COUNT + LARGE_COUNT)
