@@ -64,7 +64,9 @@ def rested(state, is_over, now):
         engine = engine_at(state, number)
         if word(engine, Engine.GENERATION) != generation or word(engine, Engine.RESTS) == 0:
             continue
-        if word(engine, Engine.PHASE) != EnginePhase.BUSY or word(engine, Engine.CLIENT) < 0:  # it ended, or goes to Python
+        if (
+            word(engine, Engine.PHASE) != EnginePhase.BUSY or word(engine, Engine.CLIENT) < 0
+        ):  # it ended, or goes to Python
             continue
         command = read_on(state, number, now)
         if command != Command.NOTHING:
