@@ -1,7 +1,10 @@
 import asyncio
 from dataclasses import replace
 
+from structlog.testing import capture_logs
+
 from hekla.api.core import ConfigMap
+from hekla.kube import events as events_module
 from hekla.kube.api_client import ApiClient
 from hekla.kube.clock import LoopClock, SystemClock, rfc3339
 from hekla.kube.commands import Event, Target
@@ -207,3 +210,34 @@ def test_after_a_write_that_took_minutes_a_busy_owner_rests_for_no_hour():
     recorder = EventRecorder(ApiClient(InProcessTransport(lambda request: None)), LoopClock(), component="tester")
     assert recorder._rest_s(1.0) == REST_PER_WRITE
     assert recorder._rest_s(600.0) == LONGEST_REST_S
+
+
+def test_an_event_that_is_pushed_out_of_memory_while_it_is_counted_is_written_all_the_same(monkeypatch):
+    """2,500 groups that waited said more than is remembered: "event not written", with a KeyError, again and again."""
+    monkeypatch.setattr(events_module, "MAX_REMEMBERED", 1)
+    is_made = asyncio.Event()
+
+    class Slow:
+        patched = 0
+
+        async def request(self, method, path, body=None, **_):
+            if method == "PATCH":
+                await is_made.wait()
+                self.patched += 1
+            elif "second" in body["involvedObject"]["name"]:
+                asyncio.get_running_loop().call_later(0, is_made.set)
+
+    async def scenario():
+        recorder = EventRecorder(client := Slow(), LoopClock(), component="tester")
+        task = asyncio.create_task(recorder.run())
+        recorder.record(Event(target("first"), "Waiting", "no room"))
+        await recorder.written()
+        recorder.record(Event(target("first"), "Waiting", "no room"))
+        recorder.record(Event(target("second"), "Waiting", "no room"))
+        await recorder.written()
+        task.cancel()
+        return client.patched
+
+    with capture_logs() as said:
+        assert virtual_time.run(scenario()) == 1
+    assert not said

@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hekla.api.apiextensions import CustomResourceDefinition
+from hekla.api.apps import ReplicaSet
 from hekla.api.core import ConfigMap, Namespace, Node, ResourceQuota, Secret, ServiceAccount
 from hekla.api.crd import crd_document
 from hekla.api.kthena import ModelServer
@@ -620,5 +621,47 @@ def test_a_raised_quota_is_felt_at_once_by_what_is_made_for_a_namespace():
             await user.patch(ResourceQuota, "none", {"spec": {"hard": {"count/serviceaccounts": "1"}}}, "team")
             await asyncio.sleep(1.0)
             assert [one.metadata.name for one in (await user.list(ServiceAccount, "team")).items] == ["default"]
+
+    virtual_time.run(scenario())
+
+
+def test_a_correction_counts_before_the_crowd_that_it_takes_back_is_made():
+    """A LeaderWorkerSet of a billion by mistake: fifteen thousand groups, services and pods came before the correction was looked at."""
+
+    @reconciler(ReplicaSet, owns=(Secret,))
+    def reconcile_crowd(parent, world, now):
+        mine = world.owned(Secret, parent.metadata.uid)
+        for secret in mine[parent.spec.replicas :]:
+            yield Delete(target_of(secret))
+        for number in range(len(mine), parent.spec.replicas):
+            metadata = {"name": f"s-{number}", "namespace": "default", "ownerReferences": [owner_of(parent)]}
+            yield Create(Secret, {"metadata": metadata})
+
+    async def scenario():
+        async with running(reconcile_crowd) as (user, flaky, _runtime):
+            template = {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            }
+            spec = {"replicas": 3_000, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+            path, corrections, made = ReplicaSet.kind_info.path("default", "r"), [], []
+
+            def correct(request):
+                if request.method == "POST" and "/secrets" in request.path:
+                    made.append(request)
+                    if len(made) == 10:
+                        patch = user.request(
+                            "PATCH", path, {"spec": {"replicas": 1}}, content_type="application/merge-patch+json"
+                        )
+                        corrections.append(asyncio.create_task(patch))
+
+            flaky.after = correct
+            await user.create(ReplicaSet, {"metadata": {"name": "r", "namespace": "default"}, "spec": spec})
+
+            async def is_mended():
+                return bool(corrections) and len(await secrets(user)) == 1
+
+            await until(is_mended)
+            assert len(made) < 1_500
 
     virtual_time.run(scenario())

@@ -240,3 +240,11 @@ def test_an_annotation_that_nobody_reads_is_warned_of_and_those_that_are_read_ar
     assert asked.warnings[0].startswith(
         "annotation router.hekla.dev/ranks is read by nobody; there are router.hekla.dev/"
     )
+
+
+def test_an_annotation_for_the_router_on_a_route_is_warned_of() -> None:
+    document = {"spec": {"modelName": "m", "rules": [{"targetModels": [{"modelServerName": "a"}]}]}}
+    document["metadata"] = {"name": "r", "namespace": "ml", "annotations": {"router.hekla.dev/tokenizer": "engine"}}
+    asked = request(ModelRoute, document)
+    assert refuse_model_route(asked, _nobody()) == ""
+    assert asked.warnings[0].startswith("annotation router.hekla.dev/tokenizer is read by nobody; a ModelServer has ")

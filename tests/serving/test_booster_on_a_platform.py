@@ -60,6 +60,11 @@ def active(platform: PlatformProcess) -> str:
     return next((one["status"] for one in told if one["type"] == "Active"), "")
 
 
+def unfetched(platform: PlatformProcess) -> list[str]:
+    told = platform.ask("GET", f"{WORKLOAD}/modelboosters/tiny").document["status"]["conditions"]
+    return [one["reason"] for one in told if one["type"] == "Fetched"]
+
+
 def pods(platform: PlatformProcess) -> list[Document]:
     items: list[Document] = platform.ask("GET", f"{PODS}?labelSelector={labels.NAME}%3Dtiny-main").document["items"]
     return items
@@ -69,6 +74,9 @@ def test_a_booster_brings_up_engines_that_answer(platform: PlatformProcess) -> N
     made = platform.ask("POST", f"{WORKLOAD}/modelboosters", booster())
     assert made.status == 201, made.body
     eventually(platform, f"{WORKLOAD}/modelboosters", lambda: active(platform), lambda found: found == "True")
+    eventually(
+        platform, f"{WORKLOAD}/modelboosters", lambda: unfetched(platform), lambda found: found == ["EngineStandIn"]
+    )
     found = pods(platform)
     assert sorted(pod["metadata"]["name"] for pod in found) == ["tiny-main-0-leader-0-0", "tiny-main-1-leader-0-0"]
     for pod in found:

@@ -250,6 +250,30 @@ def test_a_booster_is_active_when_its_serving_is_available() -> None:
     assert condition(world, "Active") == ("True", "ModelBooster is ready")
 
 
+def test_a_booster_whose_engines_are_simulated_says_that_nobody_looked_for_its_model() -> None:
+    """A bucket that does not exist was Active like any other."""
+    world = settled(booster(modelURI="s3://gone/model"))
+    serving = world.get(ModelServing, NAMESPACE, "qwen-main")
+    assert serving is not None
+    owner = {"apiVersion": ModelServing.kind_info.api_version, "kind": "ModelServing", "name": "qwen-main",
+             "uid": serving.metadata.uid, "controller": True}  # fmt: skip
+    stands_in = {"type": labels.ENGINE_STAND_IN, "status": "True", "message": "vllm is not installed on this node"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": NAMESPACE, "ownerReferences": [owner]},
+           "spec": {"containers": [{"name": "e", "image": "i"}]}, "status": {"conditions": [stands_in]}}  # fmt: skip
+    world.put(pod)
+    available = {"observedGeneration": 1, "conditions": [{"type": "Available", "status": "True"}]}
+    world.change(ModelServing, NAMESPACE, "qwen-main", {"status": available})
+    converge(reconcile_model_booster, world, NAMESPACE, "qwen", now=NOW)
+    assert condition(world, "Active") == ("True", "ModelBooster is ready")
+    assert condition(world, "Fetched") == (
+        "False",
+        "nothing was fetched from s3://gone/model, and whether it is there was not looked at: vllm is not installed on this node",
+    )
+    world.put({**pod, "status": {}})
+    converge(reconcile_model_booster, world, NAMESPACE, "qwen", now=NOW)
+    assert condition(world, "Fetched") == ("True", "engines have what is at s3://gone/model")
+
+
 def test_a_child_that_the_api_server_refuses_is_told_of() -> None:
     world = FakeWorld(booster())
     full = 'modelservings "qwen-main" is forbidden: exceeded quota: q, requested: N, used: N, limited: N'

@@ -272,3 +272,47 @@ def test_a_namespace_that_is_let_in_by_its_labels_wakes_its_routes() -> None:
     namespace = made.get(Namespace, "", "ml")
     assert list(reconcile_model_route_status.finds[Namespace](namespace, made)) == [("ml", "r")]
     assert conditions(made, "r")["Accepted"] == ("True", "Accepted")
+
+
+def annotations_read(*pods: Pod, **annotations: str) -> tuple[str, str, str]:
+    told = {f"router.hekla.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    made = world(server("s", annotations=told), *pods)
+    one = made.get(ModelServer, "ml", "s")
+    made.execute(reconcile_model_server_status.decide(one, made, NOW))
+    again = made.get(ModelServer, "ml", "s")
+    assert again is not None
+    assert not list(reconcile_model_server_status.decide(again, made, LATER)), "a second look changes nothing"
+    found = [one for one in again.status.conditions if one.type == "AnnotationsRead"]
+    return (found[0].status, found[0].reason, found[0].message) if found else ("", "", "")
+
+
+def test_an_annotation_that_came_past_the_webhook_and_cannot_be_read_is_told() -> None:
+    assert annotations_read() == ("", "", "")
+    assert annotations_read(kv_events_port="5557")[:2] == ("True", "AnnotationsRead")
+    status, reason, said = annotations_read(kv_events_port="many", data_parallel_ranks="1000")
+    assert (status, reason) == ("False", "UnreadableAnnotation")
+    assert said == (
+        'annotation router.hekla.dev/kv-events-port says "many" and counts as absent: write a number from 0 to 65535 '
+        "(and 1 more such)"
+    )
+    assert annotations_read(ranks="8")[:2] == ("False", "UnknownAnnotation")
+
+
+def test_a_pods_annotation_that_cannot_be_read_is_told_by_its_server() -> None:
+    wrong, stranger = pod("b", {"app": "s"}), pod("a", {"app": "s"})
+    wrong.metadata.annotations["router.hekla.dev/data-parallel-ranks"] = "-2"
+    stranger.metadata.annotations["router.hekla.dev/tokenizer"] = "engine"
+    status, reason, said = annotations_read(wrong, stranger)
+    assert (status, reason) == ("False", "UnreadableAnnotation")
+    assert said.startswith(
+        'annotation router.hekla.dev/data-parallel-ranks says "-2" and counts as absent: write a number from 0 to 256'
+    )
+    assert said.endswith('; it stands on pod "b" (and 1 more such)')
+
+
+def test_a_route_is_told_that_annotations_for_the_router_stand_on_servers() -> None:
+    one = route("r", to("a"), model="m")
+    one.metadata.annotations["router.hekla.dev/tokenizer"] = "engine"
+    made = world(one, server("a"))
+    assert conditions(made, "r")["AnnotationsRead"] == ("False", "UnknownAnnotation")
+    assert "a ModelServer has router.hekla.dev/" in message(made, "AnnotationsRead")

@@ -151,10 +151,10 @@ class EventRecorder:
         if known is not None:
             try:
                 await self._count_on(told, known)
-                self._known.move_to_end(identity)
+                self._remember(identity, known)
                 return
             except NotFoundError:
-                del self._known[identity]
+                self._known.pop(identity, None)
         known = _Known(f"{event.target.name[:230].rstrip('-.')}.{identity}", 0)
         try:
             await self._create(told, known.name)
@@ -163,8 +163,13 @@ class EventRecorder:
             stored = await self._client.request("GET", f"{_collection(event)}/{known.name}")
             known.count = int(stored.get("count") or 1)
             await self._count_on(told, known)
+        self._remember(identity, known)
+
+    def _remember(self, identity: str, known: _Known) -> None:
+        """As the one told last; others may have pushed it out while it was written."""
         self._known[identity] = known
-        if len(self._known) > MAX_REMEMBERED:
+        self._known.move_to_end(identity)
+        while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
 
     async def _create(self, told: _Waiting, name: str) -> None:

@@ -5,7 +5,7 @@ wishes to look again later.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -69,10 +69,15 @@ class Executor:
         self._status_at: dict[str, str] = {}
         """By resource, the subresource that took a status ("" is the object itself), once one was seen to."""
 
-    async def run(self, commands: Sequence[Command]) -> list[Done]:
-        """All commands in order; like ones in growing batches. The first failure ends it and is raised."""
+    async def run(self, commands: Sequence[Command], is_overtaken: Callable[[], bool] = lambda: False) -> list[Done]:
+        """All commands in order; like ones in growing batches. The first failure ends it and is raised.
+
+        A crowd that is no longer wanted is not made to its end: where `is_overtaken`, the rest is left to the next look.
+        """
         done: list[Done] = []
         for batch in _batches(commands):
+            if len(batch) > 1 and isinstance(batch[0], Create) and is_overtaken():
+                return done
             if len(batch) == 1:  # the usual case by far, and a task for it cost as much as many a command
                 try:
                     made = await self._one(batch[0])

@@ -341,10 +341,27 @@ class Controller:
             COMMANDS.labels(self.name, type(command).__name__).inc()
         later = [command.seconds for command in commands if isinstance(command, RequeueAfter)]
         to_do: list[Command] = [command for command in commands if not isinstance(command, RequeueAfter)]
-        done = await self._executor.run(to_do) if to_do else []
+        is_cut_short = False
+
+        def is_overtaken() -> bool:
+            nonlocal is_cut_short
+            is_cut_short = self._is_overtaken(key, obj)
+            return is_cut_short
+
+        done = await self._executor.run(to_do, is_overtaken) if to_do else []
+        if is_cut_short:
+            self.queue.add(key)
         if later:
             self.queue.add_after(key, max(min(later), 0.001))
         return done
+
+    def _is_overtaken(self, key: ObjectKey, obj: Resource) -> bool:
+        """Whether somebody has written another spec since it was looked at, by the same object."""
+        now = self._world.get(self._spec.kind, *key)
+        return now is not None and (now.metadata.uid, now.metadata.generation) != (
+            obj.metadata.uid,
+            obj.metadata.generation,
+        )
 
     def _gives_way(self, key: ObjectKey, obj: Resource, now_s: float) -> bool:
         """Whether an object is to be looked at later because others are in a hurry; never for longer than its reconciler allows."""

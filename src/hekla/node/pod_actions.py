@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -10,9 +11,10 @@ import msgspec
 import structlog
 
 from hekla.api.containers import Container
+from hekla.api.kthena import labels
 from hekla.api.pods import Pod
 from hekla.api.volumes import Volume
-from hekla.kube.client import Client
+from hekla.kube.client import Client, PatchType
 from hekla.kube.clock import Clock
 from hekla.kube.errors import KubeError, NotFoundError
 from hekla.lib import quantity
@@ -52,6 +54,7 @@ from hekla.node.pod_record import (
     containers_of,
     probe_of,
 )
+from hekla.node.pod_status import timestamp
 from hekla.node.references import Lookup
 from hekla.node.runtimes import ConfigError, ContainerKey, ExecError, ExecSession, StartError, VolumeError
 from hekla.node.status_writer import StatusWriter
@@ -239,7 +242,7 @@ class PodActions:
             self._tell(pod, "Warning", "Failed", f"Error: {problem}", name)
             return NotPrepared(name, "CreateContainerConfigError", str(problem), attempt)
         self._tell_image(tracked, container)
-        self._tell_stand_in(tracked, spec.argv, engine)
+        await self._tell_stand_in(tracked, spec.argv, engine)
         self._starts += 1
         try:
             container_id = await tracked.runtime.start(spec)
@@ -272,11 +275,23 @@ class PodActions:
                 tracked.told.add(subject)
                 self._tell(tracked.pod, "Normal", HOST_ROOTFS, self._images.sentence_for(container.image))
 
-    def _tell_stand_in(self, tracked: TrackedPod, argv: Sequence[str], engine: EngineChoice) -> None:
+    async def _tell_stand_in(self, tracked: TrackedPod, argv: Sequence[str], engine: EngineChoice) -> None:
+        """By an event, and by a condition, from which whoever made the pod knows that nobody has looked for the weights."""
         subject = (ENGINE_STAND_IN, "")
-        if tracked.is_real and is_stand_in(argv) and subject not in tracked.told:
-            tracked.told.add(subject)
-            self._tell(tracked.pod, "Normal", ENGINE_STAND_IN, engine.sentence)
+        if not tracked.is_real or not is_stand_in(argv) or subject in tracked.told:
+            return
+        tracked.told.add(subject)
+        self._tell(tracked.pod, "Normal", ENGINE_STAND_IN, engine.sentence)
+        meta = tracked.pod.metadata
+        condition = {
+            "type": labels.ENGINE_STAND_IN, "status": "True", "reason": ENGINE_STAND_IN, "message": engine.sentence,
+            "lastTransitionTime": timestamp(self._now()),
+        }  # fmt: skip
+        with suppress(KubeError):  # the event was told, and the pod may be gone
+            await self._client.patch(
+                Pod, meta.name, {"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}}, meta.namespace,
+                patch_type=PatchType.STRATEGIC, subresource="status", field_manager="hekla-node",
+            )  # fmt: skip
 
     def _ledger(self, tracked: TrackedPod) -> DeviceLedger:
         return self._devices.setdefault(tracked.node.name, DeviceLedger())

@@ -14,25 +14,24 @@ from hekla.apiserver.admission import AdmissionRequest, Reader
 from hekla.apiserver.fielderrors import FieldError, invalid, not_supported, required
 from hekla.apiserver.validation.names import label_value, qualified_name
 from hekla.edge.shared_buckets import place_of
-from hekla.lib.digits import whole_number
 from hekla.lib.expressions import ExpressionError, expression
 from hekla.lib.go_duration import DurationError, parse_duration
 from hekla.serving.admission_words import denial
-from hekla.serving.router.backends import ENGINE_TOKENIZES, NUMBERS, OURS, TEXTS, TOKENIZER, TOPOLOGY_KEY
+from hekla.serving.router.annotations import OF_A_SERVER, unknown, unreadable
 from hekla.serving.router.providers import HEADER_NAME, HEADER_VALUE, RESERVED_HEADERS
 
 
 def refuse_model_route(request: AdmissionRequest, reader: Reader) -> str:
     """Why a ModelRoute may not be written; empty if it may."""
-    return denial(route_wrongs(msgspec.convert(request.object or {}, ModelRoute)))
+    route = msgspec.convert(request.object or {}, ModelRoute)
+    request.warnings.extend(one.sentence for one in unknown(route.metadata.annotations, ()))
+    return denial(route_wrongs(route))
 
 
 def refuse_model_server(request: AdmissionRequest, reader: Reader) -> str:
     """Why a ModelServer may not be written; empty if it may."""
     server = msgspec.convert(request.object or {}, ModelServer)
-    for name in server.metadata.annotations:
-        if name.startswith(OURS) and name not in (*NUMBERS, *TEXTS):
-            request.warnings.append(f"annotation {name} is read by nobody; there are {', '.join((*NUMBERS, *TEXTS))}")
+    request.warnings.extend(one.sentence for one in unknown(server.metadata.annotations, OF_A_SERVER))
     return denial([*server_wrongs(server), *_annotation_wrongs(server.metadata.annotations)], joint="")
 
 
@@ -124,16 +123,8 @@ def _wait_wrongs(field: str, value: Duration | None) -> Iterator[FieldError]:
 
 def _annotation_wrongs(told: Mapping[str, str]) -> Iterator[FieldError]:
     """What of our own annotations cannot be read, and so would be as if it were not there."""
-    for name, most in NUMBERS.items():
-        number = whole_number(told.get(name, "0"))
-        if number is None or number > most:
-            yield invalid(f"metadata.annotations[{name}]", told[name], f"write a number from 0 to {most}")
-    key, tokenizer = told.get(TOPOLOGY_KEY, ""), told.get(TOKENIZER, "")
-    for said in qualified_name(key) if key else ():
-        yield invalid(f"metadata.annotations[{TOPOLOGY_KEY}]", key, f"it names a label of the pods: {said}")
-    if tokenizer and tokenizer != ENGINE_TOKENIZES and not tokenizer.startswith("/"):
-        said = f"write {ENGINE_TOKENIZES}, or the path of a tokenizer.json in the router's file system"
-        yield invalid(f"metadata.annotations[{TOKENIZER}]", tokenizer, said)
+    for one in unreadable(told, OF_A_SERVER):
+        yield invalid(f"metadata.annotations[{one.name}]", one.value, one.why)
 
 
 def _labels_wrongs(labels: Mapping[str, str], field: str) -> Iterator[FieldError]:

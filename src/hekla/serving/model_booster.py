@@ -14,6 +14,7 @@ from datetime import datetime
 
 import msgspec
 
+from hekla.api.core import Pod
 from hekla.api.kthena import AutoscalingPolicy, ModelBooster, ModelRoute, ModelServer, ModelServing, labels
 from hekla.api.meta import Document, Resource
 from hekla.api.volcano.topology import StrictCondition
@@ -26,6 +27,8 @@ from hekla.serving.model_booster_children import children
 from hekla.serving.model_booster_pods import Images
 from hekla.serving.serving_status import MOST_WORDS
 
+FETCHED = "Fetched"
+"""The condition, where there is something to say: the simulator serves a model whose bucket does not exist like any other."""
 _IS_REFUSED = "the API server refuses what it needs: "
 OWNED: tuple[type[Resource], ...] = (ModelServing, ModelServer, ModelRoute, AutoscalingPolicy)
 
@@ -38,7 +41,7 @@ def tell_refusal(booster: ModelBooster, refused: Command, why: str, world: World
         yield from _set_status(booster, world, now, refused=why)
 
 
-@reconciler(ModelBooster, owns=OWNED, when_refused=tell_refusal)
+@reconciler(ModelBooster, owns=OWNED, reads=(Pod,), when_refused=tell_refusal)
 def reconcile_model_booster(booster: ModelBooster, world: World, now: datetime) -> Iterator[Command]:
     """Bring one ModelBooster a step closer."""
     yield from _bring_closer(booster, world, now, Images())
@@ -115,6 +118,10 @@ def _set_status(
         wanted.append(("Failed", True, "ModelAbnormal", problem))
     elif "Failed" in told:
         wanted.append(("Failed", False, "ModelAbnormal", "nothing is wrong any more"))
+    if why := _unfetched(booster, world):
+        wanted.append((FETCHED, False, "EngineStandIn", why))
+    elif is_up and FETCHED in told:
+        wanted.append((FETCHED, True, "Fetched", f"engines have what is at {booster.spec.backend.model_uri}"))
     conditions = [
         _condition(told.get(kind), kind, holds, reason, message, now) for kind, holds, reason, message in wanted
     ]
@@ -123,6 +130,19 @@ def _set_status(
     if conditions != booster.status.conditions or observed != booster.status.observed_generation:
         written = [_written(one) for one in conditions]
         yield SetStatus(target_of(booster), {"conditions": written, "observedGeneration": observed})
+
+
+def _unfetched(booster: ModelBooster, world: World) -> str:
+    """That nobody has looked for the model, as an engine simulator serves; empty: engines had to have it."""
+    for serving in world.owned(ModelServing, booster.metadata.uid):
+        for pod in world.owned(Pod, serving.metadata.uid):
+            for one in pod.status.conditions:
+                if one.type == labels.ENGINE_STAND_IN and one.status == "True":
+                    source = booster.spec.backend.model_uri
+                    return (
+                        f"nothing was fetched from {source}, and whether it is there was not looked at: {one.message}"
+                    )
+    return ""
 
 
 def _is_up(booster: ModelBooster, world: World) -> bool:

@@ -4,10 +4,13 @@ ModelRoute    Accepted            its rules can take requests, a Gateway that it
               ResolvedRefs        what its targets name exists, and so do the Gateways that it names
               AdaptersResolved    no adapter is another route's model, only where it has adapters
 ModelServer   Ready               an engine, or a pair of engines, takes requests
+both          AnnotationsRead     no annotation for the router is misspelt or unreadable, a pod's included; only where there are any
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 
 from hekla.api.core import Namespace, Pod
 from hekla.api.foreign import Gateway, GatewayClass
@@ -17,6 +20,7 @@ from hekla.api.kthena.server import PdGroup
 from hekla.kube.commands import Command, SetStatus, target_of
 from hekla.kube.reconcile import World, reconciler
 from hekla.serving.conditions import Observation, as_documents, conditions
+from hekla.serving.router.annotations import OF_A_POD, OF_A_SERVER, Unread, has_ours, unknown, unreadable
 from hekla.serving.router.attachment import (
     allows_namespace,
     doors,
@@ -98,6 +102,7 @@ def reconcile_model_route_status(route: ModelRoute, world: World, now: datetime)
     observed = [_accepted(route, rivals, world), _resolved(route, world)]
     if route.spec.lora_adapters:
         observed.append(_adapters(route, rivals))
+    observed += _annotations(unknown(route.metadata.annotations, ()), is_there=has_ours(route.metadata.annotations))
     told = conditions(route.status.conditions, observed, route.metadata.generation, now)
     if told != as_documents(route.status.conditions):
         status = {"observedGeneration": route.metadata.generation, "conditions": told}
@@ -267,8 +272,8 @@ def reconcile_model_server_status(server: ModelServer, world: World, now: dateti
     wanted = server.spec.workload_selector.match_labels
     matched = world.list(Pod, server.metadata.namespace, wanted) if wanted else []
     ready = [pod for pod in matched if is_ready(pod)]
-    observed = _server_ready(server, len(matched), ready)
-    told = conditions(server.status.conditions, [observed], server.metadata.generation, now)
+    observed = [_server_ready(server, len(matched), ready), *_server_annotations(server, matched)]
+    told = conditions(server.status.conditions, observed, server.metadata.generation, now)
     before = server.status
     if (told, before.matched_replicas, before.ready_replicas) != (
         as_documents(before.conditions),
@@ -297,6 +302,36 @@ def _server_ready(server: ModelServer, matched: int, ready: list[Pod]) -> Observ
         said = f'no value of label "{pairs.group_key}" has both a ready prefill pod and a ready decode pod'
         return Observation("Ready", False, "NoPairs", said)
     return Observation("Ready", True, "EnginesReady", "engines take requests")
+
+
+def _server_annotations(server: ModelServer, matched: Sequence[Pod]) -> list[Observation]:
+    """Of the server and of its pods, of which no webhook has looked at any."""
+    own = server.metadata.annotations
+    telling = sorted((pod for pod in matched if has_ours(pod.metadata.annotations)), key=lambda pod: pod.metadata.name)
+    unread = chain(
+        unreadable(own, OF_A_SERVER),
+        unknown(own, OF_A_SERVER),
+        (_of_pod(one, pod) for pod in telling for one in unreadable(pod.metadata.annotations, OF_A_POD)),
+        (_of_pod(one, pod) for pod in telling for one in unknown(pod.metadata.annotations, OF_A_POD)),
+    )
+    return _annotations(unread, is_there=bool(telling) or has_ours(own))
+
+
+def _of_pod(one: Unread, pod: Pod) -> Unread:
+    return replace(one, why=f'{one.why}; it stands on pod "{pod.metadata.name}"')
+
+
+def _annotations(unread: Iterator[Unread], *, is_there: bool) -> list[Observation]:
+    """The first that changes nothing, and how many more there are."""
+    first = next(unread, None)
+    if first is None:
+        said = "every annotation for the router can be read"
+        return [Observation("AnnotationsRead", True, "AnnotationsRead", said)] if is_there else []
+    more = sum(1 for _ in unread)
+    reason = "UnreadableAnnotation" if first.is_known else "UnknownAnnotation"
+    return [
+        Observation("AnnotationsRead", False, reason, first.sentence + (f" (and {more} more such)" if more else ""))
+    ]
 
 
 def _paired(pairs: PdGroup, ready: list[Pod]) -> bool:

@@ -24,7 +24,7 @@ _REQUEST_HEADERS = re.compile(
 )
 _ANSWER_HEADERS = re.compile(
     rb"(?i)\n(content-length|transfer-encoding|connection|upgrade|trailer|keep-alive|proxy-connection|content-type"
-    rb"|content-encoding):[ \t]*+([^\r\n]*+)"
+    rb"|content-encoding|x-request-id):[ \t]*+([^\r\n]*+)"
 )
 _HOP_BY_HOP = re.compile(
     rb"(?im)^(?:connection|keep-alive|proxy-connection|te|trailer|upgrade|transfer-encoding|expect):[^\n]*\n"
@@ -107,6 +107,7 @@ class AnswerHead:
     __slots__ = (
         "body_length",
         "end",
+        "has_request_id",
         "is_chunked",
         "is_encoded",
         "is_event_stream",
@@ -132,6 +133,8 @@ class AnswerHead:
     is_event_stream: bool
     is_encoded: bool
     """Compressed: nobody looks inside."""
+    has_request_id: bool
+    """Whether it says which request it answers."""
 
 
 def read_request(data: bytes, bounds: HeadBounds) -> RequestHead | None:
@@ -170,7 +173,7 @@ def _take_headers(head: RequestHead, found: list[tuple[bytes, bytes]]) -> None:
         elif size == 4:  # host
             hosts += 1
         elif size == 12:  # x-request-id
-            head.request_id = value.rstrip() if _REQUEST_ID.fullmatch(value.rstrip()) else b""
+            _take_request_id(head, value.rstrip())
         else:
             head.is_plain = False
             _take_hop(head, name.lower(), value.strip(_BLANK).lower())
@@ -180,6 +183,13 @@ def _take_headers(head: RequestHead, found: list[tuple[bytes, bytes]]) -> None:
         raise RefusedHeadError(400, "Content-Length came more than once; send it once")
     if head.is_chunked and lengths:
         raise RefusedHeadError(400, "Content-Length and Transfer-Encoding came together; send one of them")
+
+
+def _take_request_id(head: RequestHead, value: bytes) -> None:
+    if _REQUEST_ID.fullmatch(value):
+        head.request_id = value
+    else:  # it goes nowhere: the engine would be told two, and log lines could be made up
+        head.is_plain, head.named_by_connection = False, (*head.named_by_connection, b"x-request-id")
 
 
 def _take_hop(head: RequestHead, name: bytes, value: bytes) -> None:
@@ -288,6 +298,11 @@ def request_bytes(head: RequestHead, body_length: int, request_id: bytes, *, hid
     return b"%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (head.onward, body_length, request_id)
 
 
+def without_length(lines: bytes) -> bytes:
+    """Header lines of a body that is sent in chunks, or until the connection ends."""
+    return _LENGTH.sub(b"", lines)
+
+
 def onward_lines(head: RequestHead) -> bytes:
     """The header lines without those of this hop alone."""
     lines = head.lines
@@ -341,7 +356,8 @@ def read_answer(data: bytes, bounds: HeadBounds) -> AnswerHead | None:
     """The head that `data` begins with; None: more has to come. Raises RefusedHeadError when it is not HTTP."""
     match = _ANSWER.match(data)
     if match is None:
-        if b"\r\n\r\n" in data or len(data) > bounds.head_bytes or not b"HTTP/1.".startswith(data[:7]):
+        is_none = b"\r\n\r\n" in data or len(data) > bounds.head_bytes or not b"HTTP/1.".startswith(data[:7])
+        if is_none or _LONE_LF.search(data):  # lines that end with LF alone were waited for, for an hour
             raise RefusedHeadError(502, "the engine's answer is not HTTP/1.1")
         return None
     head = AnswerHead()
@@ -350,10 +366,13 @@ def read_answer(data: bytes, bounds: HeadBounds) -> AnswerHead | None:
     head.opening = b"HTTP/1.1" + data[8 : match.start(3)]
     head.keeps_alive = head.is_plain = minor == b"1"
     head.body_length, head.is_chunked, head.is_event_stream, head.is_encoded = -1, False, False, False
+    head.has_request_id = False
     for name, value in _ANSWER_HEADERS.findall(data, match.start(3) - 1, head.end):
         _take_answer_header(head, name.lower(), value.strip(_BLANK))
     if head.status in (204, 304):
         head.is_chunked, head.body_length, head.is_plain = False, 0, False
+        if head.status == 204:  # which has no body, so a length promises what never comes
+            head.lines = _LENGTH.sub(b"", head.lines)
     if head.is_chunked or not head.is_plain:
         if head.body_length >= 0 and head.is_chunked:
             raise RefusedHeadError(502, "the engine's answer has both Content-Length and Transfer-Encoding")
@@ -374,6 +393,8 @@ def _take_answer_header(head: AnswerHead, name: bytes, value: bytes) -> None:
         if value.lower() != b"chunked" or head.is_chunked:
             raise RefusedHeadError(502, "the engine's answer has a Transfer-Encoding that is not chunked")
         head.is_chunked = True
+    elif name == b"x-request-id":
+        head.has_request_id = True
     else:
         head.is_plain = False
         if name == b"connection" and b"close" in value.lower():

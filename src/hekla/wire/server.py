@@ -98,6 +98,11 @@ class Server:
         if self._service is not None:
             self._service.is_stopping, self._service.ends_streams = True, False
 
+    def give_up_port(self) -> None:
+        """Accept no more, so that whoever comes after this process may listen there; who is connected is served until `stop`."""
+        if self._listener is not None:
+            self._listener.close()
+
     async def stop(self, grace_s: float = 5.0, *, ends_streams: bool = True) -> None:
         """Accept no more, finish what is in flight, end streams or let them end; after the grace drop what is left."""
         listener, service = self._listener, self._service

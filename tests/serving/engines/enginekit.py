@@ -32,7 +32,7 @@ from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
-from hekla.serving.router.backends import KV_EVENTS_PORT, KV_REPLAY_PORT, RANKS
+from hekla.serving.router.annotations import KV_EVENTS_PORT, KV_REPLAY_PORT, RANKS
 from hekla.serving.router.running import Router
 from hekla.serving.router.settings import RouterSettings
 from hekla.testing.server import api_server

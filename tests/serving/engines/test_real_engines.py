@@ -10,7 +10,7 @@ import openai
 import pytest
 from httpx2 import ReadError, RemoteProtocolError
 
-from hekla.serving.router.backends import ENGINE_TOKENIZES
+from hekla.serving.router.annotations import ENGINE_TOKENIZES
 from serving.engines.enginekit import ADAPTER, BLOCK_TOKENS, MODEL, PATIENCE_S, figure, house, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]

@@ -5,6 +5,7 @@ Nothing waits for time: every read waits for bytes or for the end of the connect
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -355,6 +356,11 @@ def chunk(payload: bytes) -> bytes:
 
 def stream(*events: bytes) -> bytes:
     return STREAM_HEAD + b"".join(map(chunk, events)) + LAST
+
+
+def unnamed(answer: bytes) -> bytes:
+    """An answer without the name of its request, which the router adds."""
+    return re.sub(rb"x-request-id: [^\r]*\r\n", b"", answer, count=1)
 
 
 def says(*answers: bytes) -> Script:

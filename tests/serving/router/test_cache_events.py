@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from hekla.app.engine.process import serving
 from hekla.app.engine.settings import EngineSettings, KvEvents
-from hekla.serving.router.backends import KV_EVENTS_PORT, KV_REPLAY_PORT
+from hekla.serving.router.annotations import KV_EVENTS_PORT, KV_REPLAY_PORT
 from hekla.serving.router.cache_events import CacheEvents
 from hekla.wire.client import HttpClient
 from serving.router.worldkit import pod, server, world

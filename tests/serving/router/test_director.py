@@ -2,7 +2,8 @@
 
 import msgspec
 
-from hekla.serving.router.plan import Destination, Fault, Refusal
+from hekla.serving.router.plan import LEADS_NOWHERE, NOBODY_READY, Destination, Fault, Refusal
+from hekla.serving.router.proxy.answers import refusal_bytes
 from serving.router.worldkit import (
     attempt_of,
     director,
@@ -63,7 +64,7 @@ def test_an_adapters_name_is_left_alone() -> None:
 
 
 def test_what_cannot_be_found_is_said_in_kthenas_words() -> None:
-    """Kthena 2.3: 404 route not found; 404 can't find model server; 503 no available pods."""
+    """Kthena 2.3: 404 route not found; 404 can't find model server; 503 no available pods. Those that name objects are for operators."""
     desk = director(
         route("r", to("gone"), model="dangling"),
         route("s", to("llama"), model="empty"),
@@ -75,9 +76,23 @@ def test_what_cannot_be_found_is_said_in_kthenas_words() -> None:
     assert unknown.message.startswith('route not found: no route takes model "unknown" at /v1/chat/completions')
     do = "create it or take it out of the route"
     assert dangling.status == 404
-    assert dangling.message == f'can\'t find model server: ml/gone, which ModelRoute "ml/r" names; {do}'
-    assert (empty.status, empty.message) == (503, "no available pods for model server: ml/llama")
+    assert dangling.for_operators == f'can\'t find model server: ml/gone, which ModelRoute "ml/r" names; {do}'
+    assert (empty.status, empty.for_operators) == (503, "no available pods for model server: ml/llama")
     assert refusal_of(desk, question("nobody")).status == 404
+
+
+def test_a_client_is_told_no_name_of_the_clusters() -> None:
+    desk = director(
+        route("r", to("gone"), model="dangling"),
+        route("s", to("llama"), model="empty"),
+        route("t", {"externalModelProviderName": "gone"}, model="nobody"),
+        server("llama"),
+    )
+    refused = [refusal_of(desk, question(name)) for name in ("dangling", "empty", "nobody")]
+    assert [one.message for one in refused] == [LEADS_NOWHERE, NOBODY_READY, LEADS_NOWHERE]
+    for one in refused:
+        assert "ml/" in one.for_operators
+        assert b"ml/" not in refusal_bytes(one, "/v1/chat/completions", keeps_alive=True)
 
 
 def test_a_misspelt_model_is_told_the_nearest_and_a_flood_of_them_is_not() -> None:

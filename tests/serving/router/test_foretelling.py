@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hekla.serving.router.backends import SKIP_PREFILL
+from hekla.serving.router.annotations import SKIP_PREFILL
 from hekla.serving.router.foretelling import foretell
 from hekla.serving.router.plan import Refusal
 from serving.router import worldkit

@@ -60,7 +60,7 @@ def asked(path: str = "/v1/chat/completions", model: str = "m", **headers: str) 
 def goes_to(made: GatewayDesk, one: Question) -> str:
     plan = made.plan(one, 0.0)
     if isinstance(plan, Refusal):
-        return f"{plan.status} {plan.message}"
+        return f"{plan.status} {plan.for_operators}"
     return attempt_of(plan).target.name  # type: ignore[arg-type]  # nothing waits here
 
 

@@ -85,21 +85,21 @@ def test_a_model_that_nobody_wakes_is_not_waited_for(servings, policies):
 
 def test_of_a_model_that_was_scaled_to_nothing_by_hand_it_is_said_that_nobody_wakes_it():
     door = Door(policies=[])
-    said = door.ask().next(0.0).message
+    said = door.ask().next(0.0).for_operators
     why = "ModelServing ml/llama has 0 replicas, and no AutoscalingPolicy wakes it: scale it up"
     assert said == f"no available pods for model server: ml/llama; {why}"
     door.servings = [serving(replicas=1)]
-    assert door.ask().next(0.0).message == "no available pods for model server: ml/llama"
+    assert door.ask().next(0.0).for_operators == "no available pods for model server: ml/llama"
 
 
 def test_a_model_that_was_scaled_up_again_has_no_0_replicas_though_its_engines_do_not_come():
     door = Door(policies=[])
-    assert "has 0 replicas" in door.ask().next(0.0).message
+    assert "has 0 replicas" in door.ask().next(0.0).for_operators
     door.servings = [serving(replicas=1)]
     door.desk.world.note(None, pod("a", {"app": "llama"}, ready=False))
     assert isinstance(door.ask(), Waiting)
     door.now = holding_module.RESTART_S
-    assert door.ask().next(door.now).message == "no available pods for model server: ml/llama"
+    assert door.ask().next(door.now).for_operators == "no available pods for model server: ml/llama"
 
 
 def test_roles_that_may_have_no_instances_are_woken_too():

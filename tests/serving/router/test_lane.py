@@ -282,7 +282,7 @@ def test_an_answer_that_is_cut_short_in_its_body_is_not_tried_again(tmp_path: Pa
 
     async def story(it: Routed, client: kit.Client) -> Any:
         await client.send(kit.chat(text="cut"))
-        return await client.closed()
+        return kit.unnamed(await client.closed())
 
     _, asked, _, _ = both(tmp_path, kernel, story, cuts, cuts)
     assert sum(b"cut" in body for *_, body in asked) == 1

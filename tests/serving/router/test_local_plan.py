@@ -1,7 +1,7 @@
 """One request over the endpoints of one pool: failover, counts, and what the client is told."""
 
 from hekla.serving.router.local_plan import MOST_ATTEMPTS, LocalPlan
-from hekla.serving.router.plan import Attempt, Destination, Fault, Refusal, Usage
+from hekla.serving.router.plan import NOBODY_READY, Attempt, Destination, Fault, Refusal, Usage
 from hekla.serving.router.reckoning import TICKS_PER_S
 from serving.router.poolkit import counts, pool_of, question
 
@@ -49,9 +49,10 @@ def test_no_more_than_five_are_asked():
     assert isinstance(one.next(0.0), Refusal)
 
 
-def test_without_endpoints_the_model_server_is_named():
+def test_without_endpoints_the_model_server_is_named_to_operators():
     refused = plan(pool_of(0), "a").next(0.0)
-    assert refused == Refusal(503, "pod_discovery", "no available pods for model server: ns/model", 1.0)
+    said = "no available pods for model server: ns/model"
+    assert refused == Refusal(503, "pod_discovery", NOBODY_READY, 1.0, detail=said)
 
 
 def test_a_client_that_leaves_before_the_first_byte_is_counted_off():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hekla.api.kthena import labels
-from hekla.serving.router.backends import SKIP_PREFILL, TOPOLOGY_KEY
+from hekla.serving.router.annotations import SKIP_PREFILL, TOPOLOGY_KEY
 from hekla.serving.router.choosing import Chain, Look
 from hekla.serving.router.director import Director
 from hekla.serving.router.endpoints import Endpoint

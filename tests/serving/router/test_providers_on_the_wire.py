@@ -80,6 +80,6 @@ def test_a_provider_that_hangs_up_is_a_bad_gateway() -> None:
         async with kit.plane(kit.says_and_closes(b""), desk=desk_of()) as it:
             answer = await it.ask(kit.chat())
             assert answer.status == 502
-            assert answer.error["message"] == 'request to external model provider "far" failed'
+            assert answer.error["message"] == "the request to the model's provider failed"
 
     kit.run(story())

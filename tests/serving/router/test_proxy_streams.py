@@ -57,6 +57,9 @@ class Answer(Relay):
     def began(self) -> None:
         pass
 
+    def said_nothing(self) -> None:
+        raise AssertionError("there is an event in every stream")
+
     def ended(self) -> None:
         self.is_over = True
 

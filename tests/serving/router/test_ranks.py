@@ -8,7 +8,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from hekla.serving.router.backends import KV_EVENTS_PORT, KV_REPLAY_PORT, RANKS
+from hekla.serving.router.annotations import KV_EVENTS_PORT, KV_REPLAY_PORT, RANKS
 from hekla.serving.router.cache_events import CacheEvents
 from hekla.serving.router.endpoints import Fleet
 from hekla.serving.router.local_plan import LocalPlan

@@ -421,7 +421,7 @@ def test_engines_come_and_go_with_their_objects(tmp_path: Path) -> None:
             await eventually(lambda: not it.router.fleet.by_name)
             answer = await it.ask(kit.chat())
             assert (answer.status, answer.error["code"]) == (503, "pod_discovery")
-            assert answer.error["message"] == "no available pods for model server: ml/m-0"
+            assert answer.error["message"] == "no engine of the model is ready; try again later"
             await it.client.request("DELETE", ModelRoute.kind_info.path("ml", "m"))
             await eventually(lambda: not it.router.world.models())
             assert (await it.ask(kit.chat())).status == 404
@@ -645,6 +645,41 @@ def test_a_drain_finishes_what_is_under_way_and_takes_nothing_new(tmp_path: Path
             except ConnectionRefusedError:
                 refused = True
             assert refused
+            release.set()
+            assert await busy.chunk() == kit.event("a")
+            assert await busy.chunk() == kit.DONE
+            await it.running
+
+    kit.run(story())
+
+
+def test_a_router_that_drains_leaves_its_ports_to_the_next_one_and_tells_its_metrics_to_the_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        release = asyncio.Event()
+        async with routed(tmp_path, kit.whole(), metrics_port=0, debug_port=0) as it:
+
+            async def slow(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+                if not asked.line.startswith("GET"):
+                    writer.write(kit.STREAM_HEAD + kit.chunk(kit.event("a")))
+                    await release.wait()
+                    writer.write(kit.chunk(kit.DONE) + kit.LAST)
+                else:
+                    writer.write(kit.whole(b""))
+
+            it.engines[0].script = slow
+            scraper = kit.Client(*await asyncio.open_connection("127.0.0.1", it.router.metrics_port))
+            it.clients.append(scraper)
+            get = b"GET /metrics HTTP/1.1\r\nHost: r\r\n\r\n"
+            assert (await scraper.ask(get)).status == 200
+            busy = await it.connect()
+            await busy.send(kit.chat(stream=True))
+            assert (await busy.head()).status == 200
+            it.router.stop()
+            await eventually(lambda: it.router.trouble == "draining")
+            for port in (it.router.metrics_port, it.router.debug_port):
+                successor = await asyncio.start_server(lambda r, w: None, "127.0.0.1", port)
+                successor.close()
+            assert b"kthena_router_active_requests 1" in (await scraper.ask(get)).body
             release.set()
             assert await busy.chunk() == kit.event("a")
             assert await busy.chunk() == kit.DONE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hekla.serving.router.scraping import Totals, read_adapters, read_sample
+from hekla.serving.router.scraping import MOST_LABELS, MOST_SERIES, Totals, read_adapters, read_sample
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -89,3 +89,13 @@ def test_adapters_are_the_models_that_have_a_parent() -> None:
     listed = b'{"object":"list","data":[{"id":"base","parent":null},{"id":"sql","parent":"base"},{"id":"x"}]}'
     assert read_adapters(listed) == {"sql"}
     assert read_adapters(b'{"data": 5}') is None
+
+
+def test_a_page_without_end_is_read_to_a_bound() -> None:
+    """All of 8 MB kept every request waiting for 2.3 s, once a second."""
+    line = 'vllm:num_requests_waiting{{engine="{}",reason="x"}} 1\n'
+    sample, _ = read_sample("".join(line.format(number) for number in range(MOST_SERIES + 500)), None)
+    assert sample.waiting == MOST_SERIES
+    long = f'vllm:num_requests_waiting{{a="{"x" * MOST_LABELS}"}} 1\nvllm:num_requests_running 3\n'
+    assert read_sample(long, None)[0].running is None
+    assert read_sample(f"vllm:num_requests_running 3\n{long}", None)[0].running == 3

@@ -14,7 +14,7 @@ from hekla.app.engine.settings import EngineSettings, KvEvents
 from hekla.kube.api_client import ApiClient
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
-from hekla.serving.router.backends import KV_EVENTS_PORT, KV_REPLAY_PORT, TOKENIZER
+from hekla.serving.router.annotations import KV_EVENTS_PORT, KV_REPLAY_PORT, TOKENIZER
 from hekla.serving.router.running import Router
 from hekla.serving.router.settings import RouterSettings
 from hekla.serving.router.tokenizing import Tokenizing

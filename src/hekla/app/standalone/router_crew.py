@@ -198,6 +198,7 @@ class Crew:
                 member.kill()
             os._exit(130)
         self._stopping.set()
+        self._metrics.give_up_port()
         for member in self._members.values():
             member.stop()
 

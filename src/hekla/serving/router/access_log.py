@@ -138,7 +138,7 @@ def _trouble(one: Exchange | RequestKind) -> tuple[dict[str, str] | None, str]:
             return None, ""
         return {"type": UPSTREAM, "message": f"{one.target_name} answered {one.upstream_status}"}, "upstream"
     origin = {"client_disconnected": "client", "response_forwarding": "upstream"}.get(refusal.reason, "router")
-    return {"type": refusal.reason, "message": refusal.message}, origin
+    return {"type": refusal.reason, "message": refusal.for_operators}, origin
 
 
 def _ms(end: float, begin: float) -> int:

@@ -11,8 +11,19 @@ from hekla.api.foreign import InferencePool
 from hekla.api.kthena import ModelServer, labels
 from hekla.api.kthena.server import ConnectionPool, Engine, PdGroup, Retry, SessionSticky
 from hekla.dialects.timestamps import seconds as seconds_of
-from hekla.lib.digits import whole_number
 from hekla.lib.go_duration import DurationError, parse_duration
+from hekla.serving.router.annotations import (
+    KV_EVENTS_PORT,
+    KV_REPLAY_PORT,
+    MOONCAKE_BOOTSTRAP,
+    MOST_PORT,
+    RANKS,
+    SKIP_PREFILL,
+    TOKENIZER,
+    TOPOLOGY_KEY,
+    number_of,
+    text_of,
+)
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.local_plan import MOST_ATTEMPTS
 from hekla.serving.router.pool import Pool
@@ -21,38 +32,8 @@ from hekla.serving.router.proxy.bounds import Bounds
 MakePool = Callable[[str], Pool]
 """A pool of this name, with the policy that is configured."""
 
-TOPOLOGY_KEY = "router.hekla.dev/topology-key"
-"""Annotation on a ModelServer: the pods' label whose value prefill and decode must share, such as topology.kubernetes.io/zone."""
-SKIP_PREFILL = "router.hekla.dev/decode-only-below-tokens"
-"""Annotation on a ModelServer: prompts with fewer uncached tokens than this go to a decode engine alone."""
-MOONCAKE_BOOTSTRAP = "router.hekla.dev/mooncake-bootstrap-port"
-"""Annotation on a ModelServer: its engines run vLLM's own Mooncake connector and this is their bootstrap port."""
-
-KV_EVENTS_PORT = "router.hekla.dev/kv-events-port"
-"""Annotation on a ModelServer or on a pod, which wins: the port at which the engine publishes what it caches (vLLM: 5557)."""
-KV_REPLAY_PORT = "router.hekla.dev/kv-replay-port"
-"""Annotation likewise: the port at which missed events are asked for; without it a gap begins anew."""
-RANKS = "router.hekla.dev/data-parallel-ranks"
-"""Annotation likewise: how many data-parallel ranks answer at the engine's port; each has a cache of its own, and publishes at the next port."""
 RANK_HEADER = b"X-data-parallel-rank"
 """What vLLM and SGLang take a rank's number in, for chats and completions."""
-MOST_RANKS = 256
-
-TOKENIZER = "router.hekla.dev/tokenizer"
-"""Annotation on a ModelServer: who turns text into token ids, so that engines' KV events decide for it: `engine`, or a tokenizer.json."""
-ENGINE_TOKENIZES = "engine"
-
-OURS = "router.hekla.dev/"
-MOST_PORT = 65_535
-NUMBERS = {
-    SKIP_PREFILL: (1 << 31) - 1,
-    MOONCAKE_BOOTSTRAP: MOST_PORT,
-    KV_EVENTS_PORT: MOST_PORT,
-    KV_REPLAY_PORT: MOST_PORT,
-    RANKS: MOST_RANKS,
-}
-"""Annotations that are numbers, and how large they may be; what is no number, and a port beyond, counts as absent."""
-TEXTS = (TOPOLOGY_KEY, TOKENIZER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +114,13 @@ def traits_of_server(server: ModelServer) -> Traits:
         retry_s=seconds(policy.retry.retry_interval) if policy and policy.retry else 0.0,
         pd=spec.workload_selector.pd_group,
         connector=connector or ("sglang" if spec.inference_engine == Engine.SGLANG else "http"),
-        topology_key=annotations.get(TOPOLOGY_KEY, ""),
-        skip_below_tokens=_number(annotations, SKIP_PREFILL),
-        bootstrap_port=_number(annotations, MOONCAKE_BOOTSTRAP),
-        events_port=_number(annotations, KV_EVENTS_PORT),
-        replay_port=_number(annotations, KV_REPLAY_PORT),
-        ranks=_number(annotations, RANKS),
-        tokenizer=annotations.get(TOKENIZER, ""),
+        topology_key=text_of(annotations, TOPOLOGY_KEY),
+        skip_below_tokens=number_of(annotations, SKIP_PREFILL),
+        bootstrap_port=number_of(annotations, MOONCAKE_BOOTSTRAP),
+        events_port=number_of(annotations, KV_EVENTS_PORT),
+        replay_port=number_of(annotations, KV_REPLAY_PORT),
+        ranks=number_of(annotations, RANKS),
+        tokenizer=text_of(annotations, TOKENIZER),
         sticky=policy.session_sticky if policy else None,
         connections=policy.connection_pool if policy else None,
     )
@@ -179,11 +160,6 @@ def _attempts(retry: Retry | None) -> int:
     return min(MOST_ATTEMPTS, retry.attempts + 1) if retry is not None and retry.attempts > 0 else MOST_ATTEMPTS
 
 
-def _number(annotations: Mapping[str, str], name: str) -> int:
-    number, most = whole_number(annotations.get(name, "")) or 0, NUMBERS[name]
-    return number if number <= most else 0 if most == MOST_PORT else most
-
-
 def is_ready(pod: Pod) -> bool:
     """Whether a pod takes requests: running, ready, reachable, and not on its way out."""
     status = pod.status
@@ -217,7 +193,7 @@ def _ranks(pod: Pod, traits: Traits, whole: Endpoint) -> Iterator[Endpoint]:
 
     Of a pair of SGLang the room decides the rank, so there an engine stays one.
     """
-    count = min(MOST_RANKS, _number(pod.metadata.annotations, RANKS) or traits.ranks)
+    count = number_of(pod.metadata.annotations, RANKS) or traits.ranks
     if count < 2 or (traits.pd is not None and traits.connector == "sglang"):
         yield whole
         return
@@ -260,6 +236,6 @@ def _endpoint(pod: Pod, traits: Traits, port: int, role: str) -> Endpoint:
         revision=meta.labels.get(labels.REVISION, ""),
         incarnation=f"{meta.uid}/{restarts}",
         started_s=max(began, default=0.0),
-        events_port=_number(meta.annotations, KV_EVENTS_PORT) or traits.events_port,
-        replay_port=_number(meta.annotations, KV_REPLAY_PORT) or traits.replay_port,
+        events_port=number_of(meta.annotations, KV_EVENTS_PORT) or traits.events_port,
+        replay_port=number_of(meta.annotations, KV_REPLAY_PORT) or traits.replay_port,
     )

@@ -12,7 +12,7 @@ from hekla.serving.router.bodies import with_model
 from hekla.serving.router.hints import Hints
 from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.pair_plan import Pairing, PairPlan
-from hekla.serving.router.plan import Destination, Plan, Refusal, Waiting
+from hekla.serving.router.plan import LEADS_NOWHERE, Destination, Plan, Refusal, Waiting
 from hekla.serving.router.providers import provider_plan
 from hekla.serving.router.question import Question
 from hekla.serving.router.routes import Found, Route, Target
@@ -102,7 +102,9 @@ class Director:
             return self._to_provider(way, target, question)
         backend = self.world.servers.get(target.key)
         if backend is None:
-            return Refusal(404, "pod_discovery", f"can't find model server: {target.key}{_named_by(way)}")
+            return Refusal(
+                404, "pod_discovery", LEADS_NOWHERE, detail=f"can't find model server: {target.key}{_named_by(way)}"
+            )
         if backend.is_empty and (held := self.world.on_empty(backend)) is not None:
             return held
         if (backend.traits.tokenizer or self.world.tokenizer) and not question.was_tokenized:
@@ -152,9 +154,8 @@ class Director:
     def _to_provider(self, way: Way, target: Target, question: Question) -> Plan | Refusal:
         provider = self.world.providers.get(target.key)
         if provider is None:
-            return Refusal(
-                404, "provider_discovery", f"can't find external model provider: {target.key}{_named_by(way)}"
-            )
+            said = f"can't find external model provider: {target.key}{_named_by(way)}"
+            return Refusal(404, "provider_discovery", LEADS_NOWHERE, detail=said)
         destination = way.at_providers.get(target.key)
         if destination is None:
             upstream = provider.source.spec.model or way.model

@@ -109,7 +109,9 @@ class Documents:
             return _json({"error": "POST the body of a request here, with ?path=/v1/chat/completions"}, 405)
         told = await self._foretell(request)
         if isinstance(told, Refusal):
-            return _json({"error": {"message": told.message, "type": told.reason, "code": told.status}}, told.status)
+            return _json(
+                {"error": {"message": told.for_operators, "type": told.reason, "code": told.status}}, told.status
+            )
         return _json(told)
 
     def _engines(self) -> list[dict[str, Any]]:

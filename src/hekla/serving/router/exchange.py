@@ -158,6 +158,9 @@ class Exchange(Errand):
         """The engine's head came. Nothing is written yet: until the body begins, another engine may be tried."""
         if head.status in BUSY and self._goes_elsewhere():
             return False
+        if head.status == 200 and not head.body_length:
+            self.said_nothing()
+            return False
         event_bytes = self._house.bounds.event_bytes if self._removes_usage else 0
         self.prepare(self.head, head, data, event_bytes=event_bytes)
         return True
@@ -166,6 +169,9 @@ class Exchange(Errand):
         """A whole answer in one piece, whose connection is free again: what most answers are that are no streams."""
         self.engine = None
         if self.has_begun or (head.status in BUSY and self._goes_elsewhere()):
+            return
+        if head.status == 200 and not head.body_length:
+            self.said_nothing()
             return
         status = self.status = head.status
         self.has_begun = True
@@ -179,6 +185,10 @@ class Exchange(Errand):
                 except Exception as error:  # noqa: BLE001 - as in `_admit`
                     self._complain(error)
         self._settle(now, keeps_alive=self.head.keeps_alive)
+
+    def said_nothing(self) -> None:
+        """A 200 with nothing behind it answers no question: no client can read it, and another engine may do better."""
+        self._fail_attempt(Fault.GARBAGE, "the engine answered with nothing")
 
     def _goes_elsewhere(self) -> bool:
         """Another engine may have room; if none has, the client gets this engine's answer."""
@@ -256,7 +266,8 @@ class Exchange(Errand):
         self._drop_engine()
         self.status = self.upstream_status = status
         keeps_alive = self.head.keeps_alive
-        self.transport.write(answer_bytes(status, body, keeps_alive=keeps_alive))
+        named = b"x-request-id: %b\r\n" % self.request_id
+        self.transport.write(answer_bytes(status, body, keeps_alive=keeps_alive, extra=named))
         self.finish(keeps_alive=keeps_alive)
 
     # ---- over

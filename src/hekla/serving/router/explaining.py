@@ -25,6 +25,8 @@ def explain(pool: Pool, question: Question, now: float, *, adapter: str = "", se
     home = pool.sessions.home(session, candidates, now) if session else None
     chosen = [home.name] if home else best_of(weighed)
     because = f"its session is with {home.name}" if home else because_of(look, weighed, eligible, chosen)
+    if not pool.members:
+        because += pool.absence
     return told_of(pool, look, weighed, chosen, because, reasons_out(pool, eligible))
 
 

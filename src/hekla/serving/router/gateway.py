@@ -10,7 +10,17 @@ from hekla.serving.router.attachment import Door, allows_namespace, host_fits, h
 from hekla.serving.router.director import Director, Way
 from hekla.serving.router.http_routes import Entry, entries, rewritten
 from hekla.serving.router.listeners import doors_by_port
-from hekla.serving.router.plan import Attempt, Destination, Fault, Plan, Refusal, Usage, Waiting
+from hekla.serving.router.plan import (
+    LEADS_NOWHERE,
+    NOBODY_READY,
+    Attempt,
+    Destination,
+    Fault,
+    Plan,
+    Refusal,
+    Usage,
+    Waiting,
+)
 from hekla.serving.router.providers import with_query
 from hekla.serving.router.question import Question
 from hekla.serving.router.reading import is_for_operators
@@ -122,15 +132,19 @@ class GatewayDesk:
 
     def _to_pool(self, entry: Entry, question: Question) -> Plan | Refusal | Waiting:
         if entry.complaint:
-            return Refusal(500, "inference_pool_selection", f'HTTPRoute "{entry.route_key}": {entry.complaint}')
+            said = f'HTTPRoute "{entry.route_key}": {entry.complaint}'
+            return Refusal(500, "inference_pool_selection", LEADS_NOWHERE, detail=said)
         target = entry.pick(self._dice())
         backend = self.world.inference_pools.get(target.key)
         if backend is None:
-            return Refusal(404, "inference_pool_discovery", f"can't find inference pool: {target.key}")
+            said = f"can't find inference pool: {target.key}"
+            return Refusal(404, "inference_pool_discovery", LEADS_NOWHERE, detail=said)
         if not backend.traits.ports:
-            return Refusal(400, "port_discovery", f"inference pool {target.key} has no target ports")
+            said = f"inference pool {target.key} has no target ports"
+            return Refusal(400, "port_discovery", LEADS_NOWHERE, detail=said)
         if not backend.decode.members:
-            nobody = Refusal(503, "pod_discovery", f"no available pods for inference pool: {target.key}", 5.0)
+            said = f"no available pods for inference pool: {target.key}"
+            nobody = Refusal(503, "pod_discovery", NOBODY_READY, 5.0, detail=said)
             return self.world.on_empty(backend) or nobody
         path, host = rewritten(target.rewrites, entry.match.path, question.path)
         if is_for_operators(path):

@@ -4,7 +4,7 @@ Implements `plan.Plan`. After the first byte there is no going on: a stream that
 """
 
 from hekla.serving.router.endpoints import Endpoint
-from hekla.serving.router.plan import Attempt, Destination, Fault, Refusal, Usage
+from hekla.serving.router.plan import NOBODY_READY, Attempt, Destination, Fault, Refusal, Usage
 from hekla.serving.router.pool import Charge, Pool
 from hekla.serving.router.question import Question
 
@@ -112,7 +112,7 @@ class LocalPlan:
         is_pool = self.destination.backend_type == "inference_pool"
         kind, name = ("inference pool", self.destination.backend_name) if is_pool else ("model server", self._pool.name)
         said = f"no available pods for {kind}: {name}{self._pool.absence}"
-        return Refusal(503, "pod_discovery", said, retry_after_s=1.0)
+        return Refusal(503, "pod_discovery", NOBODY_READY, retry_after_s=1.0, detail=said)
 
     def _none_will_do(self) -> Refusal:
         if self._tried:

@@ -15,7 +15,7 @@ from hekla.serving.router.connectors.sequential import SequentialConnector
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.local_plan import MOST_ATTEMPTS
 from hekla.serving.router.pairs import DecodeCharge, Pair, choose_decode, choose_pair
-from hekla.serving.router.plan import Attempt, Destination, Fault, Refusal, Target, Usage
+from hekla.serving.router.plan import NOBODY_READY, Attempt, Destination, Fault, Refusal, Target, Usage
 from hekla.serving.router.pool import Charge, Pool
 from hekla.serving.router.question import Question
 
@@ -242,7 +242,7 @@ class PairPlan:
         pairing = self._pairing
         if not pairing.prefill.members or not pairing.decode.members:
             said = f"no available pods for model server: {pairing.decode.name}{pairing.decode.absence}"
-            return Refusal(503, "pod_discovery", said, retry_after_s=1.0)
+            return Refusal(503, "pod_discovery", NOBODY_READY, retry_after_s=1.0, detail=said)
         said = "can't schedule to target pod: no prefill and decode pods of one group passed the filters"
         return Refusal(503, "scheduling", said, retry_after_s=1.0)
 

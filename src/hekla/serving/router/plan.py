@@ -28,7 +28,22 @@ class Refusal(Struct, frozen=True):
     """The field of the body that is wrong, where one is."""
     allow: str = ""
     """The methods that the path has, where the method is wrong."""
+    detail: str = ""
+    """What the access log, spans and `hekla route explain` say in the message's place: it names objects of the cluster, which are no
+    client's business, and says what an operator can do."""
 
+    @property
+    def for_operators(self) -> str:
+        """The sentence for whoever runs the router."""
+        return self.detail or self.message
+
+
+NOBODY_READY: Final = "no engine of the model is ready; try again later"
+LEADS_NOWHERE: Final = (
+    "the model is not set up completely: its route leads nowhere; only whoever runs this service can mend it"
+)
+NO_PROVIDER: Final = "the provider of the model is not set up completely; only whoever runs this service can mend it"
+"""What clients are told where the details are for operators."""
 
 UPSTREAM: Final = "upstream_response"
 """The code of an engine's or provider's own 4xx or 5xx, which goes on to the client."""

@@ -16,7 +16,7 @@ from hekla.api.core import Secret
 from hekla.api.kthena import ExternalModelProvider
 from hekla.api.kthena.provider import AuthScheme, ProviderType
 from hekla.serving.router.bodies import with_model
-from hekla.serving.router.plan import Attempt, Destination, Fault, Refusal, Usage
+from hekla.serving.router.plan import NO_PROVIDER, Attempt, Destination, Fault, Refusal, Usage
 from hekla.serving.router.question import Question
 
 PATHS: Final = {
@@ -192,9 +192,8 @@ def with_query(path: str, question: Question) -> str:
 def provider_plan(provider: Provider, question: Question, destination: Destination) -> "ProviderPlan | Refusal":
     """The way of a request to a provider, or why there is none."""
     if provider.trouble:
-        return Refusal(
-            503, "provider_config", f'external model provider "{provider.name}" is not ready: {provider.complaint}'
-        )
+        said = f'external model provider "{provider.name}" is not ready: {provider.complaint}'
+        return Refusal(503, "provider_config", NO_PROVIDER, detail=said)
     if question.path not in PATHS[provider.protocol]:
         said = f'provider type "{provider.protocol}" does not support path "{question.path}"'
         return Refusal(400, "provider_config", said)
@@ -218,7 +217,8 @@ class ProviderPlan:
         provider, question = self._provider, self._question
         if self._fault is not None or self._is_asked:
             status = 504 if self._fault is Fault.TIMEOUT else 502
-            return Refusal(status, "proxy", f'request to external model provider "{provider.name}" failed')
+            said = f'request to external model provider "{provider.name}" failed'
+            return Refusal(status, "proxy", "the request to the model's provider failed", detail=said)
         self._is_asked = True
         model = provider.source.spec.model
         kept = KEPT_HEADERS | ANTHROPIC_HEADERS if provider.protocol is ProviderType.ANTHROPIC else KEPT_HEADERS

@@ -92,7 +92,7 @@ class Reception:
 
     def refused(self, client: ClientConnection, refusal: Refusal) -> None:
         """A request that could not be read."""
-        log.debug("request refused", status=refusal.status, why=refusal.message)
+        log.debug("request refused", status=refusal.status, why=refusal.for_operators)
         self._house.refused_early += 1
 
 

@@ -30,8 +30,9 @@ from hekla.edge.shared_buckets import AbsentBuckets, SharedBuckets, place_of
 from hekla.kube.errors import hint_of
 from hekla.kube.informer import Informers
 from hekla.serving.router.access_log import AccessLog
+from hekla.serving.router.annotations import ENGINE_TOKENIZES
 from hekla.serving.router.authentication import ApiKeyError, read_api_keys
-from hekla.serving.router.backends import ENGINE_TOKENIZES, Backend, bounded_by
+from hekla.serving.router.backends import Backend, bounded_by
 from hekla.serving.router.beginning import LOOK_S as BEGINNING_LOOK_S
 from hekla.serving.router.beginning import Beginning
 from hekla.serving.router.cache_events import CacheEvents
@@ -283,7 +284,11 @@ class Router:
             self.house.has_lane, self.house.beside = True, self.lane.under_way
 
     def stop(self) -> None:
-        """Drain: no more connections, what is under way is finished."""
+        """Drain: no more connections, what is under way is finished.
+
+        The ports are free at once, for the router that comes after this one; whoever is connected to the one of the metrics may read
+        there until the end, as Prometheus does, which keeps its connection.
+        """
         self._stopping.set()
 
     async def run(self) -> None:
@@ -292,6 +297,8 @@ class Router:
         beside = [asyncio.create_task(lasting(work, name), name=f"router {name}") for name, work in self._works()]
         try:
             await self._stopping.wait()
+            for server in (self._metrics_server, self._debug_server):
+                server.give_up_port()
             timeout_s = self.settings.drain_timeout_s
             ends, _ = await asyncio.gather(self.listener.drain(timeout_s), self.gateway_ports.drain(timeout_s))
             if not ends:

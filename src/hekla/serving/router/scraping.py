@@ -22,8 +22,13 @@ from hekla.wire.limits import ClientLimits
 
 MOST_AT_ONCE: Final = 100
 TIMEOUT_S: Final = 5.0
-MOST_BYTES: Final = 8 * 1024 * 1024
-"""A page of metrics; a larger one is not read."""
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""A page of metrics, or a list of models; a larger one is not read. An engine's has some 100 kB."""
+MOST_SERIES: Final = 4_096
+"""Of a page's series that are wanted these are read: 14 of each of 256 ranks are fewer. All of a page of 8 MB kept every request waiting for
+2.3 s."""
+MOST_LABELS: Final = 512 * 1024
+"""Characters of their labels."""
 MODELS_EVERY_S: Final = 10.0
 """How often an engine with adapters is asked which it has."""
 
@@ -91,8 +96,12 @@ def read_sample(text: str, before: Totals | None, rank: int | None = None) -> tu
 
 def _read(text: str) -> Series:
     found: Series = {}
+    series = size = 0
     for name, labels, number in _LINE.findall(text):
         if name in _WANTED:
+            series, size = series + 1, size + len(labels)
+            if series > MOST_SERIES or size > MOST_LABELS:
+                break
             try:
                 value = float(number)
             except ValueError:

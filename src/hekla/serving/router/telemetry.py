@@ -132,7 +132,7 @@ def _span(one: "Exchange", trace: Trace, row: "Row", wall_offset_s: float) -> di
     }
     status: dict[str, Any] = {}
     if one.status >= 500 or one.refusal is not None:
-        status = {"code": ERROR, "message": one.refusal.message if one.refusal is not None else ""}
+        status = {"code": ERROR, "message": one.refusal.for_operators if one.refusal is not None else ""}
     return {
         "traceId": trace.trace,
         "spanId": trace.span,

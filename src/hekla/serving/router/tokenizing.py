@@ -20,7 +20,8 @@ import numpy as np
 import structlog
 from msgspec import Raw, Struct
 
-from hekla.serving.router.backends import ENGINE_TOKENIZES, Backend
+from hekla.serving.router.annotations import ENGINE_TOKENIZES
+from hekla.serving.router.backends import Backend
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.plan import Refusal, Waiting
 from hekla.serving.router.prefix.blocks import BLOCK_BYTES, Blocks, seed_of

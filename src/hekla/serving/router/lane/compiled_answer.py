@@ -104,6 +104,9 @@ def _take_header(state, begin, end):
         set_word(state, State.CUT_AT, begin)
         set_word(state, State.CUT_END, end + 2)
         return True
+    if is_named(state, Text.REQUEST_ID, begin, count):
+        set_word(state, State.HAS_ID, 1)
+        return True
     return not _is_hop(state, begin, count)
 
 
@@ -127,6 +130,7 @@ def read_answer(state, begin, end):
     set_word(state, State.BODY_LENGTH, -1)
     set_word(state, State.IS_CHUNKED, 0)
     set_word(state, State.IS_EVENTS, 0)
+    set_word(state, State.HAS_ID, 0)
     at = _line_end(begin + _LINE_AT, end)
     while True:
         if at < 0:

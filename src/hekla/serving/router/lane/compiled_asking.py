@@ -273,14 +273,20 @@ def _unread(state, number, begin, length, reason):
 
 
 @njit(**OPTIONS)
+def put_id(state, at, request):
+    """The end of a line, and the one that names a request, without its end; where that is."""
+    at = put_text(state, at, Text.ID_LINE)
+    copy(at, word(state, State.ID_PREFIX), ID_PREFIX_BYTES)
+    set_byte(at, ID_PREFIX_BYTES, 45)
+    return put_hex(at + ID_PREFIX_BYTES + 1, request)
+
+
+@njit(**OPTIONS)
 def _put_head(state, body_length, request):
     """The end of a head for an engine, behind the scratch; its length."""
     begin = word(state, State.SCRATCH) + SCRATCH_BYTES
     at = put_number(put_text(state, begin, Text.LENGTH_LINE), body_length)
-    at = put_text(state, at, Text.ID_LINE)
-    copy(at, word(state, State.ID_PREFIX), ID_PREFIX_BYTES)
-    set_byte(at, ID_PREFIX_BYTES, 45)
-    at = put_hex(at + ID_PREFIX_BYTES + 1, request)
+    at = put_id(state, at, request)
     for one in range(4):
         set_byte(at, one, 10 if one & 1 else 13)
     return at + 4 - begin

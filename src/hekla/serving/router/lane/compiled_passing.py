@@ -7,11 +7,10 @@ from numba import njit
 from hekla.serving.router.kernel.compiled_words import OPTIONS, set_double, set_word, word
 from hekla.serving.router.lane.compiled_answer import read_answer, read_usage
 from hekla.serving.router.lane.compiled_asking import close_client, engine_failed, take_over
-from hekla.serving.router.lane.compiled_calls import RECV, SEND, call
+from hekla.serving.router.lane.compiled_calls import RECV, WRITEV, call
 from hekla.serving.router.lane.compiled_counts import end_request
 from hekla.serving.router.lane.compiled_ending import go_on
 from hekla.serving.router.lane.compiled_rows import (
-    appended,
     buffer_at,
     client_at,
     drop_request,
@@ -19,8 +18,16 @@ from hekla.serving.router.lane.compiled_rows import (
     keep_engine,
     may_take,
 )
-from hekla.serving.router.lane.compiled_streaming import is_streaming, keep_answer, read_stream, stream_on
+from hekla.serving.router.lane.compiled_streaming import (
+    is_streaming,
+    keep_answer,
+    keep_pieces,
+    put_named,
+    read_stream,
+    stream_on,
+)
 from hekla.serving.router.lane.layout import (
+    ID_LINE_BYTES,
     LARGE_BYTES,
     SCRATCH_BYTES,
     SMALL_BYTES,
@@ -49,19 +56,27 @@ def _is_busy(status):
 
 
 @njit(**OPTIONS)
+def _is_nothing(state):
+    """A 200 without a body: another engine may say something."""
+    return word(state, State.STATUS) == 200 and word(state, State.BODY_LENGTH) == 0
+
+
+@njit(**OPTIONS)
 def _pass_on(state, engine_number, begin, length, now):
     """A whole answer: to the client with it; what he does not take at once is kept."""
     engine = engine_at(state, engine_number)
     number, status = word(engine, Engine.CLIENT), word(state, State.STATUS)
     client = client_at(state, number)
-    sent = call(SEND, word(client, Client.FD), begin, length, _AT_ONCE, 0, 0)
+    set_word(state, State.PIECES, 0)
+    set_word(state, State.PIECES_LENGTH, 0)
+    put_named(state, client, begin, begin + word(state, State.HEAD_END), begin + length)
+    sent = call(WRITEV, word(client, Client.FD), word(state, State.IOV), word(state, State.PIECES), 0, 0, 0)
     is_lost = sent < 0 and sent != _AGAIN
-    rest = length - max(sent, 0)
+    rest = word(state, State.PIECES_LENGTH) - max(sent, 0)
     has_usage = status < 400 and read_usage(state, begin, begin + length)
     drop_request(state, client)
     if rest > 0 and not is_lost:
-        set_word(client, Client.BUFFER, appended(state, -1, 0, begin + length - rest, rest))
-        set_word(client, Client.LENGTH, rest)
+        keep_pieces(state, client, max(sent, 0))
     set_word(client, Client.ENGINE, -1)
     keep_engine(state, engine_number, now)
     end_request(state, client, now, Outcome.ANSWERED, status, has_usage)
@@ -105,16 +120,16 @@ def read_engine(state, engine_number, now):
     if (
         kind == AnswerKind.OTHER
         or kind == AnswerKind.STREAM
-        or (kind == AnswerKind.WHOLE and _is_busy(word(state, State.STATUS)))
+        or (kind == AnswerKind.WHOLE and (_is_busy(word(state, State.STATUS)) or _is_nothing(state)))
     ):
         return take_over(state, number, Reason.ANSWER, data, unkept)
     needed = word(state, State.HEAD_END) + word(state, State.BODY_LENGTH) if kind == AnswerKind.WHOLE else length + 1
-    if needed > LARGE_BYTES or length > needed:
+    if needed + ID_LINE_BYTES > LARGE_BYTES or length > needed:
         return take_over(state, number, Reason.ANSWER, data, unkept)
     if length < needed:
         if not is_kept and not keep_answer(state, engine, data, got):
             return take_over(state, number, Reason.FULL, data, got)
         return Command.NOTHING
-    if length > SMALL_BYTES and not may_take(state, length):
+    if length + ID_LINE_BYTES > SMALL_BYTES and not may_take(state, length + ID_LINE_BYTES):
         return take_over(state, number, Reason.FULL, data, unkept)
     return _pass_on(state, engine_number, begin, length, now)

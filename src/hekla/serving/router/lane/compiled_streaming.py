@@ -11,8 +11,8 @@ from numba import njit
 
 from hekla.serving.router.kernel.compiled_words import OPTIONS, set_double, set_word, word
 from hekla.serving.router.lane.compiled_answer import read_usage, tells_usage_only
-from hekla.serving.router.lane.compiled_asking import take_over
-from hekla.serving.router.lane.compiled_calls import RECV, WRITEV, byte, call, copy, is_dull
+from hekla.serving.router.lane.compiled_asking import put_id, take_over
+from hekla.serving.router.lane.compiled_calls import RECV, WRITEV, byte, call, copy, is_dull, set_byte
 from hekla.serving.router.lane.compiled_counts import begin_stream, end_request
 from hekla.serving.router.lane.compiled_ending import client_left, go_on, recall_usage
 from hekla.serving.router.lane.compiled_rows import (
@@ -165,14 +165,35 @@ def _walk(state, asks_usage, at, end):
 
 
 @njit(**OPTIONS)
+def _put_name(state, client):
+    """The line that says to which request an answer belongs, unless the engine says it; it stands behind the scratch."""
+    if word(state, State.HAS_ID) != 0:
+        return
+    begin = word(state, State.SCRATCH) + SCRATCH_BYTES
+    end = put_id(state, begin, word(client, Client.ID))
+    set_byte(end, 0, _CR)
+    set_byte(end, 1, _LF)
+    _put_piece(state, begin + 2, end + 2)
+
+
+@njit(**OPTIONS)
+def put_named(state, client, begin, head_end, end):
+    """An answer, or its head, as it came, with that line behind the others of its head."""
+    _put_piece(state, begin, head_end - 2)
+    _put_name(state, client)
+    _put_piece(state, head_end - 2, end)
+
+
+@njit(**OPTIONS)
 def _put_head(state, client, begin, end):
-    """The head of the answer, as `relay.py` writes it: as it came, or with the line about chunks last, if something is left out of them."""
+    """The head of a stream, as `relay.py` writes it: as it came, or with the line about chunks last, if something is left out of them."""
     if word(client, Client.ASKS_USAGE) == 0:
-        _put_piece(state, begin, end)
+        put_named(state, client, begin, end, end)
         return
     line = text_at(state, Text.CHUNKED_LINE)
     _put_piece(state, begin, word(state, State.CUT_AT))
     _put_piece(state, word(state, State.CUT_END), end - 2)
+    _put_name(state, client)
     _put_piece(state, line, line + text_length(state, Text.CHUNKED_LINE))
 
 
@@ -189,8 +210,8 @@ def _note(state, client, now):
 
 
 @njit(**OPTIONS)
-def _keep_pieces(state, client, sent):
-    """The client did not take all of the last piece of a stream: the rest waits."""
+def keep_pieces(state, client, sent):
+    """The client did not take all of the end of an answer: the rest waits."""
     iov, skipped, kept = word(state, State.IOV), sent, 0
     buffer = take_buffer(state, word(state, State.PIECES_LENGTH) - sent)
     for one in range(word(state, State.PIECES)):
@@ -210,7 +231,7 @@ def _end(state, engine_number, sent, now):
     client = client_at(state, number)
     is_taken = sent == word(state, State.PIECES_LENGTH)
     if not is_taken:
-        _keep_pieces(state, client, sent)
+        keep_pieces(state, client, sent)
     set_word(client, Client.ENGINE, -1)
     keep_engine(state, engine_number, now)
     end_request(state, client, now, Outcome.ANSWERED, word(client, Client.STATUS), recall_usage(state, client))
@@ -249,7 +270,8 @@ def stream_on(state, engine_number, begin, length, head_end, data, unkept, now):
         _put_head(state, client, begin, first)
     kind = _walk(state, word(client, Client.ASKS_USAGE), first, end)
     walked, total = word(state, State.WALKED), word(state, State.PIECES_LENGTH)
-    if kind == _OTHER:
+    is_nothing = kind == _ENDED and head_end > 0 and word(state, State.EVENTS_SEEN) == 0
+    if kind == _OTHER or is_nothing:
         return take_over(state, number, Reason.ANSWER, data, unkept)
     if walked == first:
         if unkept > 0 and not keep_answer(state, engine, data, unkept):

@@ -107,6 +107,8 @@ class State(_Words):
     BODY_LENGTH = auto()
     IS_CHUNKED = auto()
     IS_EVENTS = auto()
+    HAS_ID = auto()
+    """Whether an answer says which request it answers."""
     CUT_AT = auto()
     """In an answer's head: the line that tells of chunks, and where it ends."""
     CUT_END = auto()
@@ -441,6 +443,7 @@ class Text(_Words):
     CHUNKED = auto()
     CHUNKED_LINE = auto()
     """The last of a head."""
+    REQUEST_ID = auto()
     CHOICES = auto()
     INCLUDE_USAGE = auto()
     USAGE_WISH = auto()
@@ -481,6 +484,7 @@ TEXTS: Final = {
     Text.EVENT_STREAM: b"text/event-stream",
     Text.CHUNKED: b"chunked",
     Text.CHUNKED_LINE: b"transfer-encoding: chunked\r\n\r\n",
+    Text.REQUEST_ID: b"x-request-id",
     Text.CHOICES: b'"choices"',
     Text.INCLUDE_USAGE: b'"include_usage"',
     Text.USAGE_WISH: b'"stream_options":{"include_usage":true},',
@@ -521,5 +525,7 @@ RUN_BYTES: Final = 2048
 MOST_PIECES: Final = 24
 """Of what is written to a client at once: a stream with more holes in it is Python's."""
 ID_PREFIX_BYTES: Final = 12
+ID_LINE_BYTES: Final = 48
+"""An answer grows by no more when it is told to which request it belongs: a name, the prefix, sixteen digits."""
 ONE_IN: Final = 16
 """Choices that are measured."""

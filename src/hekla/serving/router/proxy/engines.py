@@ -22,6 +22,8 @@ _JOIN_UNDER = 128 * 1024
 """A body up to this size is copied behind its head: one write; a larger one is a write of its own."""
 _MOST_HEADS = 32
 _LONGEST_HEAD = 2048
+_MOST_INTERIM = 16
+"""Answers of 1xx before one answer: an engine with more of them talks nonsense."""
 
 
 class Receiver(Protocol):
@@ -55,6 +57,7 @@ class EngineConnection(asyncio.Protocol):
     __slots__ = (
         "_chunks",
         "_head",
+        "_interim",
         "_left",
         "_partial",
         "_pool",
@@ -73,7 +76,7 @@ class EngineConnection(asyncio.Protocol):
         self._receiver: Receiver | None = None
         self._head: AnswerHead | None = None
         self._partial = b""
-        self._left = 0
+        self._left = self._interim = 0
         self._chunks: Chunks | None = None
         self._steady: Callable[[bytes], bool] | None = None
         """The short way of a stream's chunks, while it stands between two of them."""
@@ -99,7 +102,7 @@ class EngineConnection(asyncio.Protocol):
     def start(self, receiver: Receiver, head: bytes, body: bytes) -> None:
         """Send a request; its answer goes to the receiver."""
         self._receiver, self._head, self.has_spoken = receiver, None, False
-        self._steady = None
+        self._steady, self._interim = None, 0
         transport = self.transport
         assert transport is not None
         if len(body) < _JOIN_UNDER:
@@ -174,7 +177,10 @@ class EngineConnection(asyncio.Protocol):
 
     def _skip_interim(self, receiver: Receiver, head: AnswerHead, data: bytes) -> None:
         """100 and 103 concern this hop; 101 was not asked for."""
-        if head.status == 101:
+        self._interim += 1
+        if self._interim > _MOST_INTERIM:
+            self._fail(Fault.GARBAGE, f"the engine sent more than {_MOST_INTERIM} interim answers")
+        elif head.status == 101:
             self._fail(Fault.GARBAGE, "the engine switched protocols without being asked")
         elif len(data) > head.end:
             self._take_head(receiver, data[head.end :])
@@ -252,9 +258,10 @@ class EngineConnection(asyncio.Protocol):
         """An answer without a length ends here; any other was cut short."""
         receiver, head = self._receiver, self._head
         if receiver is not None and head is not None and self._chunks is None and self._left < 0:
-            self._receiver = None
             receiver.piece(b"", [] if receiver.wants_payload else None, True)
-            receiver.ended()
+            if self._receiver is receiver:
+                self._receiver = None
+                receiver.ended()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:

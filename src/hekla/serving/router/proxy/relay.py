@@ -16,7 +16,7 @@ from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.engines import EngineConnection
 from hekla.serving.router.proxy.usage import TAIL_BYTES, UsageRemover, usage_of
 from hekla.wire.chunks import LAST_CHUNK, chunk
-from hekla.wire.raw_heads import AnswerHead, RequestHead, read_answer
+from hekla.wire.raw_heads import AnswerHead, RequestHead, read_answer, without_length
 
 _TAIL_PIECES = 3
 """The usage, `[DONE]` and the last chunk may come in pieces of their own."""
@@ -27,6 +27,7 @@ _SMALL = 1024
 _USAGE = b'"usage"'
 """Looked for with `rfind`: `in` takes bytes for a number first, and makes and drops an error each time (0.1 us of 0.2)."""
 _STREAM_HEAD = b"HTTP/1.1 %d \r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_NOTHING = (b"", LAST_CHUNK)
 _EVENT_ENDS = (b"\n\n", b"\n\n\r\n", b"\r\n\r\n")
 
 
@@ -64,6 +65,8 @@ class Relay:
     _remover: UsageRemover | None = None
     _is_aligned = True
     _last_piece = b""
+    request_id = b""
+    """Told to the client, where the engine does not tell it itself."""
     _tail: deque[bytes] | None = None
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -81,7 +84,7 @@ class Relay:
             and request.keeps_alive
             and not request.is_http_1_0
         ):
-            self._head_bytes = data[: head.end]
+            self._head_bytes = self._named(head, data[: head.end])
             self.is_stream = self.wants_payload = False
         else:
             self._prepare_other(request, head, data, event_bytes=event_bytes)
@@ -99,16 +102,36 @@ class Relay:
         keeps_alive = request.keeps_alive and not self.is_open_ended
         if self.wants_payload or not head.is_plain or not keeps_alive or request.is_http_1_0:
             is_chunked = self._adds_chunks or (head.is_chunked and not self.wants_payload)
-            self._head_bytes = _head_bytes(request, head, is_chunked=is_chunked, keeps_alive=keeps_alive)
+            self._head_bytes = self._rewritten(request, head, is_chunked=is_chunked, keeps_alive=keeps_alive)
         else:
-            self._head_bytes = data[: head.end]
+            self._head_bytes = self._named(head, data[: head.end])
 
     def whole_bytes(self, request: RequestHead, head: AnswerHead, data: bytes) -> bytes:
         """A whole answer with a length, as this client has to read it."""
-        self.upstream_status, self.is_stream = head.status, False
+        self.upstream_status, self.is_stream, self.wants_payload = head.status, False, False
         if head.is_plain and request.keeps_alive and not request.is_http_1_0:
+            return self._named(head, data)
+        return self._rewritten(request, head, is_chunked=False, keeps_alive=request.keeps_alive) + data[head.end :]
+
+    def _named(self, head: AnswerHead, data: bytes) -> bytes:
+        """An answer, or its head, as it came, which says to which request it belongs."""
+        if head.has_request_id:
             return data
-        return _head_bytes(request, head, is_chunked=False, keeps_alive=request.keeps_alive) + data[head.end :]
+        before = head.end - 2
+        return b"%bx-request-id: %b\r\n%b" % (data[:before], self.request_id, data[before:])
+
+    def _rewritten(self, request: RequestHead, head: AnswerHead, *, is_chunked: bool, keeps_alive: bool) -> bytes:
+        """The head as this client has to read it."""
+        lines = without_length(head.lines) if self.wants_payload else head.lines
+        if not head.has_request_id:
+            lines += b"x-request-id: %b\r\n" % self.request_id
+        if is_chunked:
+            lines += b"transfer-encoding: chunked\r\n"
+        if not keeps_alive:
+            lines += b"connection: close\r\n"
+        elif request.is_http_1_0:
+            lines += b"connection: keep-alive\r\n"
+        return b"%b%b\r\n" % (head.opening, lines)
 
     def take_up(self, request: RequestHead, begun: Begun, bounds: Bounds) -> AnswerHead:
         """Go on with a stream that has begun; its head, as far as it matters from here on."""
@@ -123,8 +146,15 @@ class Relay:
         """The first byte of the body is here."""
         raise NotImplementedError
 
+    def said_nothing(self) -> None:
+        """The answer is over and had no body."""
+        raise NotImplementedError
+
     def piece(self, data: bytes, payload: list[bytes] | None, is_last: bool) -> None:
         """Write a part of the body, and the head before the first."""
+        if is_last and not self.has_begun and self.upstream_status == 200 and data in _NOTHING:
+            self.said_nothing()
+            return
         seen = data
         if payload is not None:
             data, seen = self._reframed(data, payload, is_last)
@@ -226,15 +256,3 @@ class Relay:
     def forget(self) -> None:
         """Let go of what was seen."""
         self._tail, self._last_piece, self._remover = None, b"", None
-
-
-def _head_bytes(request: RequestHead, head: AnswerHead, *, is_chunked: bool, keeps_alive: bool) -> bytes:
-    """The head as this client has to read it."""
-    lines = head.lines
-    if is_chunked:
-        lines += b"transfer-encoding: chunked\r\n"
-    if not keeps_alive:
-        lines += b"connection: close\r\n"
-    elif request.is_http_1_0:
-        lines += b"connection: keep-alive\r\n"
-    return b"%b%b\r\n" % (head.opening, lines)
