@@ -625,7 +625,8 @@ def test_a_raised_quota_is_felt_at_once_by_what_is_made_for_a_namespace():
     virtual_time.run(scenario())
 
 
-def test_a_correction_counts_before_the_crowd_that_it_takes_back_is_made():
+@pytest.mark.parametrize("is_talkative", [False, True])
+def test_a_correction_counts_before_the_crowd_that_it_takes_back_is_made(is_talkative):
     """A LeaderWorkerSet of a billion by mistake: fifteen thousand groups, services and pods came before the correction was looked at."""
 
     @reconciler(ReplicaSet, owns=(Secret,))
@@ -634,6 +635,8 @@ def test_a_correction_counts_before_the_crowd_that_it_takes_back_is_made():
         for secret in mine[parent.spec.replicas :]:
             yield Delete(target_of(secret))
         for number in range(len(mine), parent.spec.replicas):
+            if is_talkative:
+                yield Event(target_of(parent), "Creating", f"secret {number}")
             metadata = {"name": f"s-{number}", "namespace": "default", "ownerReferences": [owner_of(parent)]}
             yield Create(Secret, {"metadata": metadata})
 
@@ -649,7 +652,7 @@ def test_a_correction_counts_before_the_crowd_that_it_takes_back_is_made():
             def correct(request):
                 if request.method == "POST" and "/secrets" in request.path:
                     made.append(request)
-                    if len(made) == 10:
+                    if len(made) == 40:
                         patch = user.request(
                             "PATCH", path, {"spec": {"replicas": 1}}, content_type="application/merge-patch+json"
                         )

@@ -37,6 +37,8 @@ log = structlog.get_logger()
 
 MAX_AT_ONCE = 256
 """Commands of one reconcile that are under way together."""
+CROWD = 8
+"""Objects that one reconcile makes before it is asked whether they are wanted any more; few are made to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,12 @@ class Executor:
         A crowd that is no longer wanted is not made to its end: where `is_overtaken`, the rest is left to the next look.
         """
         done: list[Done] = []
+        created = 0
         for batch in _batches(commands):
-            if len(batch) > 1 and isinstance(batch[0], Create) and is_overtaken():
-                return done
+            if isinstance(batch[0], Create):
+                if created >= CROWD and is_overtaken():
+                    return done
+                created += len(batch)
             if len(batch) == 1:  # the usual case by far, and a task for it cost as much as many a command
                 try:
                     made = await self._one(batch[0])
