@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ profiles: [{schedulerName: kube, plugins: {score: {disabled: [{name: NodeResourc
 CONFIGURATION = """
 actions: allocate, backfill, preempt
 tiers:
-- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: predicates}]
+- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: predicates, arguments: {volumebinding.weight: 0}}]
 - plugins: [{name: nodeorder, arguments: {balancedresource.weight: 0}}]
 """
 
@@ -103,15 +103,24 @@ async def put_pods(client: ApiClient, pods: Iterable[Document]) -> None:
         await client.create(Pod, pod, pod["metadata"]["namespace"])
 
 
-async def decided(client: ApiClient, pod: Document, scheduler: str) -> str | None:
-    """The node that a scheduler binds it to, or None if it refuses; the pod is gone afterwards."""
+async def decided(
+    client: ApiClient, pod: Document, scheduler: str, *, otherwise: Callable[[], Awaitable[str]] | None = None
+) -> str | None:
+    """The node that a scheduler binds it to, or None if it refuses; the pod is gone afterwards.
+
+    `otherwise` may know the node before the pod says it: who provides a volume is told before the pod is bound.
+    """
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     await client.create(Pod, pod | {"spec": pod["spec"] | {"schedulerName": scheduler}}, namespace)
-    async with asyncio.timeout(60):
-        while not _is_answered(known := await client.get(Pod, name, namespace)):
-            await asyncio.sleep(0.01)
+    node = ""
+    try:
+        async with asyncio.timeout(60):
+            while not node and not _is_answered(known := await client.get(Pod, name, namespace)):
+                node = await otherwise() if otherwise is not None else ""
+                await asyncio.sleep(0.01)
+    finally:
         await client.delete(Pod, name, namespace, grace_s=0)
-    return known.spec.node_name or None
+    return node or known.spec.node_name or None
 
 
 def _is_answered(pod: Pod) -> bool:

@@ -243,3 +243,165 @@ class FullHouse(Dice):
                 "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [self._pod_term()]}
             }
         return {"metadata": {"name": name, "namespace": "near", "labels": labels}, "spec": spec}
+
+
+class Storeroom(Dice):
+    """Nodes, and pods with claims to volumes of all kinds; every pod comes with volumes, claims and classes of its own."""
+
+    def nodes(self) -> list[tuple[Document, Document]]:
+        """Roomy ones, in zones."""
+        found = []
+        for number in range(self._random.randint(2, 4)):
+            node, status = self._node(f"n{number}")
+            node["spec"] = {}
+            amounts = {"cpu": "8", "memory": "8Gi", "pods": "20"}
+            found.append((node, status | {"capacity": amounts, "allocatable": amounts, "images": []}))
+        return found
+
+    def ask(self, nodes: Sequence[tuple[Document, Document]]) -> tuple[Document, dict[str, list[Document]]]:
+        """A pod, and what it needs by kind; `NAME` stands where each ask puts its own."""
+        around: dict[str, list[Document]] = {"StorageClass": [], "PersistentVolume": [], "PersistentVolumeClaim": []}
+        spec: Document = {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [],
+        }
+        for number in range(self._one_of(1, 1, 2)):
+            claim = f"NAME-{number}"
+            self._claim(claim, nodes, around)
+            spec["volumes"].append({"name": f"v{number}", "persistentVolumeClaim": {"claimName": claim}})
+        if self._maybe(0.2):
+            spec["nodeSelector"] = {"zone": self._one_of(LABELS["zone"])}
+        return {"metadata": {"name": "NAME", "namespace": "near"}, "spec": spec}, around
+
+    def _claim(self, name: str, nodes: Sequence[tuple[Document, Document]], around: dict[str, list[Document]]) -> None:
+        mode = self._one_of("ReadWriteOnce", "ReadWriteOnce", "ReadWriteMany")
+        asked = {"accessModes": [mode], "resources": {"requests": {"storage": self._one_of("1Gi", "5Gi")}}}
+        claim: Document = {"metadata": {"name": name, "namespace": "near"}, "spec": {**asked, "storageClassName": name}}
+        kind = self._one_of(
+            "bound",
+            "free",
+            "free",
+            "made",
+            "missing" if self._maybe(0.3) else "free",
+            "immediate" if self._maybe(0.3) else "bound",
+        )
+        waits = "Immediate" if kind in {"bound", "immediate"} else "WaitForFirstConsumer"
+        provider = "example.com/none" if kind == "made" else "kubernetes.io/no-provisioner"
+        storage_class: Document = {"metadata": {"name": name}, "provisioner": provider, "volumeBindingMode": waits}
+        if kind == "made" and self._maybe(0.6):
+            values = self._random.sample(LABELS["zone"], self._random.randint(1, 2))
+            storage_class["allowedTopologies"] = [{"matchLabelExpressions": [{"key": "zone", "values": values}]}]
+        around["StorageClass"].append(storage_class)
+        if kind == "missing":
+            return
+        around["PersistentVolumeClaim"].append(claim)
+        for number in range({"bound": 1, "free": self._random.randint(0, 3)}.get(kind, 0)):
+            volume = self._volume(f"{name}-{number}", name, nodes)
+            if kind == "bound":
+                volume["spec"] |= {"accessModes": [mode], "capacity": {"storage": "9Gi"}}
+                volume["spec"]["claimRef"] = {"name": name, "namespace": "near"}
+                claim["spec"]["volumeName"] = volume["metadata"]["name"]
+            around["PersistentVolume"].append(volume)
+
+    def _volume(self, name: str, of: str, nodes: Sequence[tuple[Document, Document]]) -> Document:
+        spec: Document = {
+            "capacity": {"storage": self._one_of("1Gi", "3Gi", "9Gi")}, "storageClassName": of, "hostPath": {"path": "/x"},
+            "accessModes": self._one_of(["ReadWriteOnce"], ["ReadWriteOnce", "ReadWriteMany"], ["ReadOnlyMany"]),
+            "persistentVolumeReclaimPolicy": "Retain",
+        }  # fmt: skip
+        if self._maybe(0.8):
+            chosen = self._one_of(nodes)[0]["metadata"]["name"]
+            term = self._one_of(
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": [chosen]},
+                {"key": "zone", "operator": self._one_of("In", "NotIn"), "values": [self._one_of(LABELS["zone"])]},
+            )
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
+        labels = {"topology.kubernetes.io/zone": self._one_of("a", "b")} if self._maybe(0.2) else {}
+        return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+class Workshop(Storeroom):
+    """Nodes with devices of several models, and pods with claims to some of them; every pod's claims and classes are its own."""
+
+    DRIVER = "devices.example.com"
+
+    def slices(self, nodes: Sequence[tuple[Document, Document]]) -> list[Document]:
+        """What the driver offers: up to four devices on a node, some of them tainted."""
+        found = []
+        for node, _ in nodes:
+            name = node["metadata"]["name"]
+            devices = [self._device(f"d{number}") for number in range(self._random.randint(0, 4))]
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": self.DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+            found.append({"metadata": {"name": f"slice-{name}"}, "spec": spec})
+        return found
+
+    def ask(self, nodes: Sequence[tuple[Document, Document]]) -> tuple[Document, dict[str, list[Document]]]:
+        """A pod with one claim or two."""
+        selectors = [self._selector_of_devices()] if self._maybe(0.3) else []
+        driver = {"cel": {"expression": f'device.driver == "{self.DRIVER}"'}}
+        classes = [{"metadata": {"name": "NAME"}, "spec": {"selectors": [driver, *selectors]}}]
+        claims = [self._claim_to_devices(f"NAME-{number}") for number in range(self._one_of(1, 1, 2))]
+        spec: Document = {
+            "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}],
+            "resourceClaims": [{"name": f"r{number}", "resourceClaimName": one["metadata"]["name"]} for number, one in enumerate(claims)],
+        }  # fmt: skip
+        if self._maybe(0.15):
+            spec["nodeSelector"] = {"zone": self._one_of(LABELS["zone"])}
+        pod = {"metadata": {"name": "NAME", "namespace": "near"}, "spec": spec}
+        return pod, {"DeviceClass": classes, "ResourceClaim": claims}
+
+    def _device(self, name: str) -> Document:
+        found: Document = {
+            "name": name,
+            "attributes": {"model": {"string": self._one_of("a", "b")}, "index": {"int": self._random.randint(0, 2)}},
+            "capacity": {"memory": {"value": self._one_of("10Gi", "40Gi")}},
+        }
+        if self._maybe(0.15):
+            found["taints"] = [{"key": "worn", "effect": self._one_of("NoSchedule", "NoExecute", "None")}]
+        return found
+
+    def _claim_to_devices(self, name: str) -> Document:
+        requests = [self._request(f"q{number}") for number in range(self._one_of(1, 1, 2))]
+        devices: Document = {"requests": requests}
+        # kube-scheduler gives a pod up for all nodes where all devices of one do not agree
+        takes_all = any(one.get("exactly", {}).get("allocationMode") == "All" for one in requests)
+        if not takes_all and self._maybe(0.3):
+            attribute = f"{self.DRIVER}/{self._one_of('model', 'index')}"
+            # kube-scheduler keeps one value of a request, so that it takes a, b and a of one for three that differ
+            counts = [
+                each["count"]
+                for one in requests
+                for each in (one.get("exactly"), *one.get("firstAvailable", ()))
+                if each
+            ]
+            rule = "matchAttribute" if max(counts) > 1 else self._one_of("matchAttribute", "distinctAttribute")
+            devices["constraints"] = [{rule: attribute}]
+        return {"metadata": {"name": name, "namespace": "near"}, "spec": {"devices": devices}}
+
+    def _request(self, name: str) -> Document:
+        if self._maybe(0.25):
+            choices = [{"name": f"s{number}", **self._exactly(may_be_all=False)} for number in range(2)]
+            return {"name": name, "firstAvailable": choices}
+        return {"name": name, "exactly": self._exactly()}
+
+    def _exactly(self, *, may_be_all: bool = True) -> Document:
+        found: Document = {"deviceClassName": "NAME"}
+        if may_be_all and self._maybe(0.15):
+            found["allocationMode"] = "All"
+        else:
+            found |= {"allocationMode": "ExactCount", "count": self._one_of(1, 1, 2, 3)}
+        if self._maybe(0.5):
+            found["selectors"] = [self._selector_of_devices()]
+        if self._maybe(0.2):
+            found["tolerations"] = [{"key": "worn", "operator": "Exists"}]
+        return found
+
+    def _selector_of_devices(self) -> Document:
+        of = f'"{self.DRIVER}"'
+        expression = self._one_of(
+            f'device.attributes[{of}].model == "a"', f"device.attributes[{of}].index > 0",
+            f'device.capacity[{of}].memory.compareTo(quantity("20Gi")) >= 0', f"has(device.attributes[{of}].missing)",
+        )  # fmt: skip
+        return {"cel": {"expression": expression}}

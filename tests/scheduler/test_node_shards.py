@@ -15,7 +15,7 @@ from hekla.placement.shard import ShardSide
 from hekla.scheduler.batch import BatchScheduler
 from hekla.scheduler.settings import EMBEDDED_SCHEDULER_NAMES, SchedulerSettings
 from hekla.testing.server import api_server, in_process_client
-from scheduler.schedulerkit import add_node, served, until
+from scheduler.schedulerkit import add_node, scheduled_condition, served, until
 
 
 def shard(name: str, desired: list[str], in_use: list[str] | None = None) -> NodeShard:
@@ -110,6 +110,29 @@ def test_a_scheduler_with_a_hard_shard_binds_there_alone_and_tells_what_it_uses(
 
             await until(node)
             assert await node() == "n1"
+
+    asyncio.run(with_shards(story))
+
+
+def test_a_scheduler_without_its_hard_shard_says_that_there_is_none() -> None:
+    async def story(client: ApiClient) -> None:
+        container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+        metadata = {"name": "p", "namespace": "default"}
+        await client.create(Pod, {"metadata": metadata, "spec": {"containers": [container]}})
+
+        async def says() -> str:
+            return (await scheduled_condition(client, "p"))[2]
+
+        await until(says)
+        assert await says() == (
+            '0/3 nodes are available: 3 node(s) could not be used as the scheduler\'s NodeShard "volcano" does not exist '
+            "(create it, or run the scheduler with --scheduler-sharding-mode=none)."
+        )
+        await client.create(NodeShard, {"metadata": {"name": "volcano"}, "spec": {"nodesDesired": ["n9"]}})
+        await until(lambda: _eventually(says, "3 node(s) were not in the scheduler's shard."))
+
+    async def _eventually(says: Any, words: str) -> bool:
+        return str(await says()).endswith(words)
 
     asyncio.run(with_shards(story))
 

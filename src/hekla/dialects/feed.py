@@ -63,6 +63,7 @@ class ClusterFeed(Storage, DeviceObjects):
         super().__init__()
         self.cluster = cluster
         self.shards = NodeShards(sharding)
+        cluster.nodes.shut_by = self.shards.refusal
         self.default_queue = default_queue
         self._waits_for_groups = waits_for_groups
         self.pods: dict[str, Pod] = {}
@@ -120,7 +121,11 @@ class ClusterFeed(Storage, DeviceObjects):
 
     def on_node_shard(self, old: NodeShard | None, new: NodeShard | None) -> None:
         """A scheduler should have other nodes, or has: some may be ours now, or no longer."""
-        for name in self.shards.put(old, new):
+        changed = self.shards.put(old, new)
+        if self.cluster.nodes.shut_by != self.shards.refusal:
+            self.cluster.nodes.shut_by = self.shards.refusal
+            self.cluster.gains += 1  # who waits is to hear of it
+        for name in changed:
             if (node := self._nodes.get(name)) is not None:
                 self.on_node(node, node)
 

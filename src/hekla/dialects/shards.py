@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from hekla.api.meta import Document
 from hekla.api.volcano.shard import NodeShard
-from hekla.placement.shard import ShardSide
+from hekla.placement.constraint import Refusal
+from hekla.placement.shard import OTHER_SHARD, ShardSide
 
 
 class ShardingMode(StrEnum):
@@ -66,6 +67,18 @@ class NodeShards:
             self._shards.pop(known.metadata.name, None)
         before, self._ours = self._ours, self._available()
         return sorted(before ^ self._ours)
+
+    @property
+    def refusal(self) -> Refusal:
+        """What is to be said of nodes that are not ours: that there is no shard of ours is another fault than that they are not in it."""
+        name = self._sharding.name
+        if name in self._shards or self._sharding.mode is not ShardingMode.HARD:
+            return OTHER_SHARD
+        hint = "create it, or run the scheduler with --scheduler-sharding-mode=none"
+        return Refusal(
+            OTHER_SHARD.code,
+            f'node(s) could not be used as the scheduler\'s NodeShard "{name}" does not exist ({hint})',
+        )
 
     def status_patch(self, now: str) -> Document | None:
         """A merge patch of our shard's status that tells what we have in use; None where that is told, or there is none."""

@@ -31,7 +31,7 @@ from hekla.placement.bookkeeping.queue_use import QueueUse
 from hekla.placement.constraint import Taint
 from hekla.placement.devices.shares import GPU_MILLI, DeviceShares
 from hekla.placement.kernels import active
-from hekla.placement.shard import ShardSide
+from hekla.placement.shard import OTHER_SHARD, ShardSide
 
 IntArray = NDArray[np.int64]
 IdArray = NDArray[np.int32]
@@ -106,6 +106,9 @@ class Nodes:
         self.is_ready: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
         self.is_schedulable: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node]
         self.is_shut: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node] in another scheduler's hands
+        self.shut_by = OTHER_SHARD
+        """What is said of those."""
+
         self.is_beside: BoolArray = np.zeros(_FIRST_ROWS, np.bool_)  # [node] used when none of ours will do
         self.devices = DeviceShares()
         """What is left of each GPU, where GPUs are shared."""

@@ -2,6 +2,10 @@
 
 from enum import Enum
 
+from hekla.placement.constraint import Refusal
+
+OTHER_SHARD = Refusal("node-shard", "node(s) were not in the scheduler's shard")
+
 
 class ShardSide(Enum):
     """Where a node stands; without shards all are ours."""

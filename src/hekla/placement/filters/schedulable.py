@@ -8,7 +8,6 @@ from hekla.placement.framework import Refused
 
 NOT_READY = Refusal("node-not-ready", "node(s) were not ready")
 UNSCHEDULABLE = Refusal("node-unschedulable", "node(s) were unschedulable")
-OTHER_SHARD = Refusal("node-shard", "node(s) were not in the scheduler's shard")
 OTHER_NAME = Refusal("node-name", "node(s) didn't match the requested node name")
 
 _CORDON = Taint("node.kubernetes.io/unschedulable", "", Effect.NO_SCHEDULE)
@@ -22,7 +21,7 @@ def refuse(nodes: Nodes, constraints: Constraints) -> Iterator[Refused]:
         yield Refused(constraints.blocked, nodes.is_live)
     yield Refused(NOT_READY, ~nodes.is_ready)
     if nodes.is_shut.any():
-        yield Refused(OTHER_SHARD, nodes.is_shut)
+        yield Refused(nodes.shut_by, nodes.is_shut)
     if not any(toleration.tolerates(_CORDON) for toleration in constraints.tolerations):
         yield Refused(UNSCHEDULABLE, ~nodes.is_schedulable)
     if constraints.node_name:
