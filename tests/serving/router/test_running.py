@@ -688,6 +688,42 @@ def test_a_router_that_drains_leaves_its_ports_to_the_next_one_and_tells_its_met
     kit.run(story())
 
 
+def test_streams_outlive_their_route_and_their_server_and_leave_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        release = asyncio.Event()
+        async with routed(tmp_path, kit.whole()) as it:
+
+            async def slow(asked: kit.Asked, writer: asyncio.StreamWriter) -> None:
+                writer.write(kit.STREAM_HEAD + kit.chunk(kit.event("a")))
+                await release.wait()
+                writer.write(kit.chunk(kit.DONE) + kit.LAST)
+
+            it.engines[0].script = slow
+            clients = [await it.connect() for _ in range(20)]
+            for one in clients:
+                await one.send(kit.chat(stream=True))
+                assert (await one.head()).status == 200
+                assert await one.chunk() == kit.event("a")
+            [endpoint] = it.router.fleet.by_name.values()
+            assert endpoint.in_flight == 20
+            rules = {"spec": {"rules": [{"targetModels": [{"modelServerName": "elsewhere"}]}]}}
+            await it.client.request(
+                "PATCH", ModelRoute.kind_info.path("ml", "m"), rules, content_type="application/merge-patch+json"
+            )
+            await it.client.request("DELETE", ModelServer.kind_info.path("ml", "m-0"))
+            await eventually(lambda: not it.router.fleet.by_name)
+            await it.client.request("DELETE", ModelRoute.kind_info.path("ml", "m"))
+            await eventually(lambda: not it.router.world.models())
+            release.set()
+            for one in clients:
+                assert await one.chunk() == kit.DONE
+                assert await one.chunk() is None
+            await eventually(lambda: not it.router.house.under_way)
+            assert (endpoint.in_flight, endpoint.prefill_tokens, endpoint.context_tokens) == (0, 0, 0)
+
+    kit.run(story())
+
+
 def test_routers_of_one_host_know_what_each_other_sent_where(tmp_path: Path) -> None:
     async def story() -> None:
         release = asyncio.Event()
