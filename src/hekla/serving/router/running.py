@@ -70,11 +70,12 @@ from hekla.serving.router.replication import Replication
 from hekla.serving.router.scraping import SCRAPE_LIMITS, Scraper
 from hekla.serving.router.settings import RouterSettings, part_of_bounds
 from hekla.serving.router.telemetry import Tracing
-from hekla.serving.router.tokenizing import Tokenizing
+from hekla.serving.router.tokenizing import TOKENIZE_LIMITS, Tokenizing
 from hekla.serving.router.upkeep import Upkeep
 from hekla.serving.router.waking import Waking
 from hekla.serving.router.world import World
 from hekla.wire.client import HttpClient
+from hekla.wire.limits import ClientLimits
 from hekla.wire.messages import Request
 from hekla.wire.server import Server
 
@@ -164,10 +165,10 @@ class Router:
             lambda: any(route.source.spec.lora_adapters for route in self.world.routes.by_key.values()),
             interval_s=settings.scrape_interval_s,
             now=self._now,
-            make_client=self._scrape_client,
+            make_client=partial(self._client, SCRAPE_LIMITS),
         )
         self.cache_events = CacheEvents(self.world)
-        self.tokenizing = Tokenizing(self._scrape_client, settings.tokenizer)
+        self.tokenizing = Tokenizing(partial(self._client, TOKENIZE_LIMITS), settings.tokenizer)
         connect = partial(records_at, settings.redis, settings.redis_password)
         self.caches = RecordedCaches(self.tokenizing, connect, now=self._now, wall=time.time)
         self.world.on_text = self.caches.of_text
@@ -457,9 +458,9 @@ class Router:
             log.warning("password of Redis not sent", server=address, why=PASSWORD_OF_NONE)
         return buckets_at(*place, password_for(place, self.settings))
 
-    def _scrape_client(self, is_tls: bool) -> HttpClient:
-        context = self.pools.tls_context(verifies=False) if is_tls else None
-        return HttpClient(ssl_context=context, limits=SCRAPE_LIMITS)
+    def _client(self, limits: ClientLimits, is_tls: bool) -> HttpClient:
+        """For questions of the router's own to engines."""
+        return HttpClient(ssl_context=self.pools.tls_context(verifies=False) if is_tls else None, limits=limits)
 
     def _engine_gauges(self) -> Iterable[tuple[str, Labels, float]]:
         for pool in self.world.pools():

@@ -29,6 +29,7 @@ from hekla.serving.router.prefix.known_prompts import Ids, KnownPrompts
 from hekla.serving.router.question import Question
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import WireError
+from hekla.wire.limits import ClientLimits
 
 WAIT_S: Final = 0.02
 """How long a request waits for its tokens."""
@@ -37,6 +38,8 @@ MOST_ASKED: Final = 64
 """Questions under way at once; one more is not asked."""
 MOST_BYTES: Final = 4 * 1024 * 1024
 """A longer body is not sent twice."""
+TOKENIZE_LIMITS: Final = ClientLimits(connections_per_origin=2, body_bytes=8 * 1024 * 1024)
+"""Of an answer, with the ids of a million tokens."""
 CHAT_FIELDS: Final = (
     "messages", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message",
     "add_special_tokens", "documents",
