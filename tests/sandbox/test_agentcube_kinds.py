@@ -126,6 +126,14 @@ def test_whom_it_may_reach_is_told_when_it_makes_no_sense_and_what_held_before_h
     assert template["metadata"]["annotations"][names.EGRESS] == "example.com"
 
 
+def test_secrets_for_hosts_that_it_may_not_reach_are_told() -> None:
+    secrets = '[{"host": "api.example.com", "secret": "api", "key": "token"}]'
+    annotations = {names.EGRESS: "pypi.org", "hekla.dev/egress-secrets": secrets}
+    status = settled(FakeWorld(interpreter(annotations))).document(CodeInterpreter, "ns", "py")["status"]
+    told = "hekla.dev/egress-secrets names api.example.com:443, which hekla.dev/egress does not allow; add it there"
+    assert (status["ready"], status["conditions"][0]["message"]) == (False, told)
+
+
 def test_an_agent_that_may_reach_what_makes_no_sense_is_not_accepted() -> None:
     spec = {"targetPort": [{"port": 80}], "podTemplate": {"spec": {"containers": [{"name": "a"}]}}}
     metadata = {**META, "annotations": {names.EGRESS: "example.com:http"}}

@@ -18,6 +18,7 @@ from hekla.api.agents import (
     SandboxWarmPool,
     names,
 )
+from hekla.api.agents.node_contract import EGRESS_SECRETS
 from hekla.api.apiextensions import CustomResourceDefinition
 from hekla.api.core import ResourceQuota
 from hekla.api.crd import crd_document
@@ -32,6 +33,8 @@ from hekla.kube.clock import LoopClock
 from hekla.kube.in_process import InProcessTransport
 from hekla.kube.informer import Informers
 from hekla.kube.runtime import Runtime
+from hekla.node.runtimes import ContainerKey, ContainerSpec
+from hekla.node.runtimes.sandbox.way_out import broker_for, no_secrets
 from hekla.sandbox.observing import find
 from hekla.sandbox.pools.sizer import PoolSizer
 from hekla.sandbox.reconcilers import RECONCILERS
@@ -665,6 +668,56 @@ def test_a_sandbox_is_not_made_that_its_node_could_never_start(network: Document
                 await stock.take(Order(session="a", blueprint=blueprint, network=network))
             assert refused.value.status == 422
             assert not (await on.client.list(Sandbox, "default")).items
+
+    virtual_time.run(scenario())
+
+
+SECRETS = '[{"host": "pypi.org", "secret": "api", "key": "token"}]'
+
+
+@pytest.mark.parametrize(
+    ("egress", "secrets", "why"),
+    [
+        ("pypi.org", "api=token", "makes no sense"),
+        ("example.com", SECRETS, "names pypi.org:443, which hekla.dev/egress does not allow"),
+    ],
+)
+def test_secrets_for_the_way_out_that_make_no_sense_are_told_at_once(egress: str, secrets: str, why: str) -> None:
+    """Its pod was started again and again, and the caller told of a time-out after two minutes."""
+
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            wrong = {names.EGRESS: egress, EGRESS_SECRETS: secrets}
+            await on.client.patch(SandboxTemplate, "python", {"metadata": {"annotations": wrong}}, "default")
+            stock = KubeStock(informers)
+            await stock.start()
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            with pytest.raises(StockError, match=why) as refused:
+                await stock.take(Order(session="a", blueprint=blueprint))
+            assert refused.value.status == 422
+
+    virtual_time.run(scenario())
+
+
+def test_a_session_whose_owner_narrows_its_network_is_made_though_its_template_has_secrets_for_other_hosts() -> None:
+    """Its node refused secrets for hosts that the narrowed rules do not allow: such a session never began."""
+
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            given = {names.EGRESS: "pypi.org,example.com", EGRESS_SECRETS: SECRETS}
+            await on.client.patch(SandboxTemplate, "python", {"metadata": {"annotations": given}}, "default")
+            stock = KubeStock(informers)
+            await stock.start()
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            narrowed = {"allowOut": ["example.com"], "denyOut": ["0.0.0.0/0"]}
+            taking = asyncio.create_task(stock.take(Order(session="a", blueprint=blueprint, network=narrowed)))
+            while not (found := (await on.client.list(Sandbox, "default")).items):
+                await asyncio.sleep(0.1)
+            told = found[0].metadata.annotations
+            assert (told[names.EGRESS], told[EGRESS_SECRETS]) == ("example.com", SECRETS)
+            box = ContainerSpec(key=ContainerKey("uid", "main", 0), argv=(), annotations=told)
+            assert broker_for(box, no_secrets) is not None
+            taking.cancel()
 
     virtual_time.run(scenario())
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from hekla.api.agents import AgentRuntime, CodeInterpreter, names
 from hekla.api.agents.agentcube import TargetPort
-from hekla.api.agents.egress import trouble_of
+from hekla.api.agents.egress import secrets_trouble, trouble_of
+from hekla.api.agents.node_contract import EGRESS_SECRETS
 from hekla.lib.go_duration import DurationError, parse_duration
 
 MOST_PORT = 65_535
@@ -51,3 +52,5 @@ def _ports(ports: list[TargetPort], field: str) -> Iterator[str]:
 def _egress(annotations: dict[str, str]) -> Iterator[str]:
     if wrong := trouble_of(annotations.get(names.EGRESS, "")):
         yield f"annotation {names.EGRESS}: {wrong}"
+    elif wrong := secrets_trouble(annotations.get(names.EGRESS, ""), annotations.get(EGRESS_SECRETS, "")):
+        yield wrong

@@ -4,6 +4,10 @@ import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+import msgspec
+
+from hekla.api.agents.names import EGRESS
+from hekla.api.agents.node_contract import EGRESS_SECRETS, SecretHeader
 from hekla.lib.digits import whole_number
 
 HTTPS, HTTP = 443, 80
@@ -51,6 +55,30 @@ def rules_of(text: str) -> tuple[Rule, ...]:
     if len(words) > MOST_RULES:
         raise RulesError(f"there are {len(words)} egress rules; {MOST_RULES} are the most")
     return tuple(_rule_of(word) for word in words)
+
+
+def secrets_of(text: str) -> list[SecretHeader]:
+    """Read the annotation of headers that the broker adds: a list in JSON."""
+    try:
+        return msgspec.json.decode(text or "[]", type=list[SecretHeader])
+    except (msgspec.MsgspecError, UnicodeEncodeError) as problem:
+        raise RulesError(
+            f"annotation {EGRESS_SECRETS} makes no sense ({problem}); write a list such as "
+            '[{"host": "api.example.com", "secret": "api", "key": "token", "format": "Bearer {}"}]'
+        ) from None
+
+
+def secrets_trouble(egress: str, text: str) -> str:
+    """What makes no sense of it beside the rules of the same object; empty: it can be kept to. RulesError where those make none."""
+    try:
+        secrets = secrets_of(text)
+    except RulesError as problem:
+        return str(problem)
+    rules = rules_of(egress)
+    for one in secrets:
+        if not any(rule.allows(canonical(one.host), one.port) for rule in rules):
+            return f"{EGRESS_SECRETS} names {one.host[:LONGEST_SHOWN]}:{one.port}, which {EGRESS} does not allow; add it there"
+    return ""
 
 
 def _rule_of(word: str) -> Rule:

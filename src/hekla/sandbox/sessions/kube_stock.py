@@ -18,8 +18,8 @@ import structlog
 
 from hekla.api.agents import AgentRuntime, CodeInterpreter, Sandbox, SandboxTemplate, names
 from hekla.api.agents.agentcube import AuthMode, TargetPort
-from hekla.api.agents.egress import trouble_of
-from hekla.api.agents.node_contract import LINEAGE
+from hekla.api.agents.egress import secrets_trouble, trouble_of
+from hekla.api.agents.node_contract import EGRESS_SECRETS, LINEAGE
 from hekla.api.meta import Document, Resource
 from hekla.api.nodes import RuntimeClass
 from hekla.api.pods import Pod
@@ -371,13 +371,15 @@ class KubeStock:
         if order.restore_from:
             metadata["annotations"][names.RESTORE_FROM] = order.restore_from
         document, egress = self._from_object(order, metadata)
+        secrets = document["metadata"]["annotations"].get(EGRESS_SECRETS, "")
+        # its pod would be started again and again, and never run
+        if wrong := trouble_of(egress) or secrets_trouble(egress, secrets):
+            raise StockError(422, "egress", wrong)
         if order.network:
             try:
                 document["metadata"]["annotations"][names.EGRESS] = egress = egress_of(egress, order.network)
             except RefusedError as error:  # of a row that was written before networks were checked
                 raise StockError(422, error.reason, error.sentence) from error
-        if wrong := trouble_of(egress):  # its pod would be started again and again, and never run
-            raise StockError(422, "egress", wrong)
         spec = document["spec"]["podTemplate"]["spec"]
         if node:
             spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), "kubernetes.io/hostname": node}
@@ -560,7 +562,9 @@ def _annotations(order: Order) -> dict[str, Any]:
 def _of_agent(runtime: AgentRuntime, metadata: Document) -> Document:
     template = runtime.spec.pod_template
     given = runtime.metadata.annotations
-    handed = {key: given[key] for key in (names.MIN_ISOLATION, names.QUEUE, names.EGRESS) if key in given}
+    handed = {
+        key: given[key] for key in (names.MIN_ISOLATION, names.QUEUE, names.EGRESS, EGRESS_SECRETS) if key in given
+    }
     info = Sandbox.kind_info
     return {
         "apiVersion": info.api_version,
