@@ -33,6 +33,31 @@ def test_devices_are_given(cluster: Cluster, training: dict[str, Component], nam
     assert not training["scheduler"].refusals
 
 
+FABRIC = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: volcano-controller-configmap, namespace: hekla-system}
+data:
+  volcano-controller.conf: |
+    networkTopologyDiscovery:
+    - {source: label, enabled: true, config: {networkTopologyTypes: {lab: [{nodeLabel: example.com/rack}]}}}
+"""
+
+
+def test_labels_of_nodes_become_hypernodes(cluster: Cluster, training: dict[str, Component]):
+    kubectl = cluster.kubectl.within("")
+    kubectl("label", "node", "n1", "example.com/rack=r1")
+    kubectl("label", "node", "n2", "example.com/rack=r2")
+    kubectl("apply", "-f", "-", stdin=FABRIC)
+    made = ("-l", "volcano.sh/network-topology-source=label", "--timeout=30s")
+    kubectl("wait", "hypernodes", "--for=create", *made)
+    kubectl("wait", "hypernodes", "--for=jsonpath={.status.nodeCount}=1", *made)
+    kubectl("apply", "-f", "-", stdin=FABRIC.replace("true", "false"))
+    kubectl("wait", "hypernodes", "--for=delete", *made)
+    kubectl("delete", "-f", "-", stdin=FABRIC)
+    assert not training["controllers"].refusals
+
+
 def test_what_is_installed_already_is_applied_without_a_change(cluster: Cluster):
     said = cluster.kubectl.within("")("apply", "-k", str(ROOT / "deploy"), "--dry-run=server").out.splitlines()
     # kubectl replaces the selector of a budget whole, and the suite has scaled the deployments

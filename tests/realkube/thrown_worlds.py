@@ -359,7 +359,7 @@ class Workshop(Storeroom):
             "capacity": {"memory": {"value": self._one_of("10Gi", "40Gi")}},
         }
         if self._maybe(0.15):
-            found["taints"] = [{"key": "worn", "effect": self._one_of("NoSchedule", "NoExecute", "None")}]
+            found["taints"] = [{"key": "worn", "effect": self._one_of("NoSchedule", "None")}]
         return found
 
     def _claim_to_devices(self, name: str) -> Document:

@@ -1,9 +1,11 @@
 """The reconcilers of this package, for whoever runs them: the embedded platform, or controllers on a cluster."""
 
 from hekla.kube.reconcile import Reconciler
+from hekla.workloads.admission_resource_groups import HOME
 from hekla.workloads.command import reconcile_command
 from hekla.workloads.cron_job import reconcile_cron_job
 from hekla.workloads.hyper_node import reconcile_hyper_node
+from hekla.workloads.hyper_node_discovery import label_discovery
 from hekla.workloads.job import reconcile_job
 from hekla.workloads.job_flow import reconcile_job_flow
 from hekla.workloads.job_template import reconcile_job_template
@@ -24,9 +26,11 @@ _ALWAYS: tuple[Reconciler, ...] = (
 )
 
 
-def reconcilers(*, every_pod: bool = False, ours: Ours = USUAL) -> tuple[Reconciler, ...]:
-    """All of them; `every_pod` gives each plain pod a PodGroup, not only gangs (ADR 0015); `ours` says of which pods."""
-    return (*_ALWAYS, *plain_groups(every_pod=every_pod, ours=ours))
+def reconcilers(*, every_pod: bool = False, ours: Ours = USUAL, home: str = HOME) -> tuple[Reconciler, ...]:
+    """All of them; `every_pod` gives each plain pod a PodGroup, not only gangs (ADR 0015); `ours` says of which pods; `home` is the
+    namespace of their configuration.
+    """
+    return (*_ALWAYS, label_discovery(home), *plain_groups(every_pod=every_pod, ours=ours))
 
 
 RECONCILERS: tuple[Reconciler, ...] = reconcilers()

@@ -79,7 +79,7 @@ async def run_controllers(office: Office) -> None:
     from hekla.workloads.reconcilers import reconcilers
 
     told = office.settings
-    chosen = reconcilers(every_pod=told.every_pod_has_a_group, ours=told.ours)
+    chosen = reconcilers(every_pod=told.every_pod_has_a_group, ours=told.ours, home=told.namespace)
 
     async def work(informers: Informers) -> None:
         async with (

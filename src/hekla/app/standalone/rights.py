@@ -52,6 +52,7 @@ OWN_GROUPS = (".volcano.sh", "agents.x-k8s.io")
 
 CONTROLLERS_ALSO = {
     "jobs.batch.volcano.sh": ("delete",),  # ttlSecondsAfterFinished
+    "hypernodes.topology.volcano.sh": ("create", "delete"),  # those of nodes' labels
     "commands.bus.volcano.sh": ("delete",),  # a Command is taken by deleting it, before it is carried out
 }
 SCHEDULER_ALSO = {
