@@ -11,7 +11,7 @@ import pytest
 from hekla.sandbox.gateway.bounds import Bounds
 from hekla.sandbox.gateway.doors import hekla as hekla_door
 from hekla.sandbox.gateway.running import GatewaySettings
-from hekla.sandbox.link import LinkError, NotYetError, Way
+from hekla.sandbox.link import DAEMON, LinkError, NotYetError, Way
 from hekla.sandbox.sessions.records import EntryPoint, SessionKind
 from hekla.sandbox.sessions.stock import Blueprint
 from hekla.testing.paper_sandboxes import BASE, PaperSandboxes
@@ -978,5 +978,55 @@ def test_what_agentcubes_sdk_says_beside_a_name_is_kept():
         assert status == 200, made
         row = await client.gateway.desk.find(made["sessionId"])
         assert (row.timeout_s, row.metadata) == (86_400.0, {"a": "b", "n": "5", "o": '{"p":null}'})
+
+    run(scenario)
+
+
+def test_the_door_of_a_new_session_is_open_before_anybody_asks_and_shut_once_it_has_ended():
+    async def scenario(client):
+        pools = client.gateway.house.pools
+        session = await client.session(name="base")
+        (sandbox,) = client.sandboxes.sandboxes.values()
+        pool = pools.of((sandbox.held.namespace, sandbox.held.pod, DAEMON))
+        while not pool.idle:
+            await asyncio.sleep(0)
+        (first,) = pool.idle
+        path = f"/hekla/v1/sessions/{session}/daemon/api/execute"
+        status, answer, _ = await client.ask("POST", path, {"command": ["echo", "42"]})
+        assert (status, answer["stdout"]) == (200, "42\n")
+        assert pool.idle == [first]
+        assert first.is_reused
+        assert (await client.ask("DELETE", f"/hekla/v1/sessions/{session}"))[0] == 204
+        while pool.idle:
+            await asyncio.sleep(0)
+
+    run(scenario)
+
+
+def test_a_session_that_ends_while_its_door_is_being_opened_keeps_no_connection():
+    async def scenario(client):
+        ways, gone = client.sandboxes.way, asyncio.Event()
+
+        def slow(namespace, pod, port):
+            way = ways(namespace, pod, port)
+
+            async def connect(make):
+                await gone.wait()
+                await way.connect(make)
+
+            return Way(connect)
+
+        client.sandboxes.way = slow
+        client.gateway.house.pools._way = slow
+        session = await client.session(name="base")
+        (sandbox,) = client.sandboxes.sandboxes.values()
+        key = (sandbox.held.namespace, sandbox.held.pod, DAEMON)
+        pool = client.gateway.house.pools.of(key)
+        assert (await client.ask("DELETE", f"/hekla/v1/sessions/{session}"))[0] == 204
+        gone.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not pool.idle
+        assert (await client.session(name="base")) != session
 
     run(scenario)

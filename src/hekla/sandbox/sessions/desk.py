@@ -63,6 +63,10 @@ class Desk:
         """Seconds since 1970, by a clock that nobody sets meanwhile."""
         return self._room.now_s
 
+    def tell_begins(self, listener: Callable[[Session], None]) -> None:
+        """Who is told of sessions that have just been made, where few are: something is asked of them next."""
+        self._making.on_begun = listener
+
     def tell_ends(self, listener: Callable[[str], None]) -> None:
         """Who is told when a session may no longer be served: whatever runs for it is cut."""
         self._room.on_end = listener

@@ -1,7 +1,7 @@
 """Makes sessions: a row, a sandbox from the stock, the claim that makes it the session's own, the row again. Or nothing of it stays."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -37,6 +37,8 @@ class Making:
         self._lingers_until_s = 0.0
         self._turns = Turns(BEGIN_AT_ONCE)
         ending.on_gone = self._forget_key
+        self.on_begun: Callable[[Session], None] = lambda session: None
+        """Told of a session that runs, right before who asked for it is, unless many are made at this moment."""
 
     @property
     def is_busy(self) -> bool:
@@ -108,6 +110,8 @@ class Making:
             else order_of(row, blueprint)
         )
         held = await self._make(entry, order)
+        if self._under_way < BEGIN_AT_ONCE:
+            self.on_begun(entry.row)
         return entry.row, Start.RESTORED if begins else Start.WARM if held.is_warm else Start.COLD
 
     def checked(self, wish: Wish) -> Blueprint:
