@@ -38,7 +38,8 @@ SYS_PIDFD_GETFD = 438
 
 AT_FDCWD = -100
 AT_RECURSIVE, AT_EMPTY_PATH = 0x8000, 0x1000
-SYS_OPEN_TREE, SYS_MOVE_MOUNT = 428, 429
+SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_FSCONFIG, SYS_FSPICK = 428, 429, 431, 433
+FSPICK_CLOEXEC, FSCONFIG_SET_STRING, FSCONFIG_CMD_RECONFIGURE = 1, 1, 7
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 1, 0o2000000, 4
 MOUNT_ATTR_IDMAP = 0x10_0000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
@@ -127,6 +128,19 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 def unmount(target: str, flags: int = MNT_DETACH) -> None:
     """Unmount, as in umount2(2)."""
     _check(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
+
+
+def resize_tmpfs(path: str, size: int) -> None:
+    """Give the tmpfs at a path, in whichever mount namespace, room for so many bytes; it is the caller's who owns its user namespace."""
+    picked = syscall(SYS_FSPICK, ctypes.c_int(AT_FDCWD), os.fsencode(path), ctypes.c_uint(FSPICK_CLOEXEC))
+    try:
+        text = str(size).encode()
+        syscall(SYS_FSCONFIG, ctypes.c_int(picked), ctypes.c_uint(FSCONFIG_SET_STRING), b"size", text, ctypes.c_int(0))
+        syscall(
+            SYS_FSCONFIG, ctypes.c_int(picked), ctypes.c_uint(FSCONFIG_CMD_RECONFIGURE), None, None, ctypes.c_int(0)
+        )
+    finally:
+        os.close(picked)
 
 
 def pivot_root(new: str, old: str) -> None:

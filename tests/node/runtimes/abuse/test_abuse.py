@@ -100,16 +100,21 @@ class Inside:
 def told(request, tmp_path):
     """Live a story with a claimed sandbox; commands in it are root's, then an ordinary user's."""
 
-    def told(story, **fields):
+    def told(story, *, warm=0, **fields):
         if request.param and os.geteuid() != 0:
             pytest.skip("an ordinary user's sandboxes have one user")
 
         async def live():
-            runtime = ZygoteSandboxes(tmp_path / "state", warm=0, preload=())
+            runtime = ZygoteSandboxes(tmp_path / "state", warm=warm, preload=())
             await runtime.open(lambda key, end: None)
             if runtime.refusal:
                 pytest.skip(runtime.refusal)
             try:
+                if warm:
+                    await runtime.prepare()
+                async with asyncio.timeout(60):
+                    while warm and runtime.groups.parents and not runtime._cells._warm:
+                        await asyncio.sleep(0.01)
                 key = ContainerKey("u1", "main", 0)
                 await runtime.start(ContainerSpec(key=key, argv=(), hostname="box", user=request.param, **fields))
                 await runtime.claim(key, Claim(session="s", access_token=SECRET, traffic_token=SECRET))
@@ -269,6 +274,23 @@ def test_25_files_without_end_meet_a_quota(told):
         assert found["sparse"] == "File too large"
 
     told(story)
+
+
+FULL = """
+dd if=/dev/zero of=/tmp/full bs=1M count=1000 2>&1 | grep -o 'No space left on device'; rm /tmp/full; echo lives
+"""
+
+
+@pytest.mark.parametrize("warm", [0, 1], ids=["made for its pod", "made for nobody"])
+def test_25_files_meet_a_quota_before_they_take_all_memory_of_a_limited_sandbox(told, warm):
+    """They lie in memory: one of 300 MiB was ended by writing a file of 280, and its session was lost."""
+
+    async def story(inside):
+        seen, code = await inside.run("sh", "-c", FULL)
+        assert (seen.split("\n")[:2], code) == (["No space left on device", "lives"], 0)
+        assert inside.runtime.has(inside.key)
+
+    told(story, warm=warm, limits=Limits(memory_bytes=200 << 20))
 
 
 def test_44_what_outlives_its_maker_inside_is_bounded(told):

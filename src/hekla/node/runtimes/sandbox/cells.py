@@ -23,12 +23,13 @@ import structlog
 from hekla.node.runtimes import ContainerSpec, Limits, StartError
 from hekla.node.runtimes.sandbox.channel import Channel, Message, OrderRefusedError, Orders, SandboxGoneError
 from hekla.node.runtimes.sandbox.groups import SandboxGroups
-from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, Host, is_plain, spec_of
+from hekla.node.runtimes.sandbox.plan import PROCESSES, SLOTS, STORAGE_BYTES, Host, is_plain, room_for_files, spec_of
 from hekla.node.runtimes.sandbox.standstill import stand_still, state_of
 from hekla.node.runtimes.sandbox.stock_size import StockSize, most_of
 from hekla.node.runtimes.sandbox.supervisor_link import Left, Report, SupervisorLink
 from hekla.node.runtimes.spawner_link import SpawnerGoneError
 from hekla.node.runtimes.sweep import describe_process
+from hekla.node.shim import linux
 
 log = structlog.get_logger(__name__)
 
@@ -207,6 +208,7 @@ class Cells:
             if not cell.gone.done():
                 self.refill_soon()
                 self._limit(cell, container.limits)
+                _bound_files(cell, container.limits)
                 return cell
         return None
 
@@ -516,6 +518,16 @@ class Cells:
             if cell.is_frozen and self._groups.can_freeze:
                 self._groups.thaw(cell.name)  # what stands still in a version 1 group cannot die
             self._bury(cell)
+
+
+def _bound_files(cell: Cell, limits: Limits) -> None:
+    """One that was made for nobody has room for more files than its pod's memory holds."""
+    room = room_for_files(limits)
+    if room < STORAGE_BYTES:
+        try:
+            linux.resize_tmpfs(f"/proc/{cell.pid}/root", room)
+        except OSError as problem:  # it is as it was: who fills it is ended instead of refused
+            log.warning("files of a sandbox are not bounded by its memory", sandbox=cell.name, error=str(problem))
 
 
 def running_pids(cell: Cell) -> list[int]:

@@ -28,6 +28,9 @@ USER, USER_ID = "user", 1000
 HOME = f"/home/{USER}"
 STORAGE_BYTES = 512 * 1024 * 1024
 """What a sandbox may write, files in memory included, where its pod sets no ephemeral-storage limit."""
+FILES_OF_MEMORY = 3, 4
+"""How much of its memory a sandbox's files may take where its pod limits that: they lie in memory. Were they to fill it, writing one file too
+many would not be refused, but end the sandbox."""
 STORAGE_FILES = 100_000
 PROCESSES = 512
 OPEN_FILES = 4096
@@ -73,13 +76,19 @@ def spec_of(host: Host, *, slot: int, hostname: str, container: ContainerSpec | 
         "workspace": "/workspace",
         "default_user": USER,
         "cgroups": [str(group) for group in groups],
-        "storage_bytes": STORAGE_BYTES,
+        "storage_bytes": room_for_files(container.limits if container else Limits()),
         "storage_files": STORAGE_FILES,
         "rlimits": _rlimits(container.limits if container else Limits(), has_groups=bool(groups)),
         "landlock": host.has_landlock,
         "preload": list(host.preload),
         "env": {"PATH": _path(), "LANG": "C.UTF-8", "HOME": HOME},
     }
+
+
+def room_for_files(limits: Limits) -> int:
+    """How many bytes of files a sandbox may have."""
+    most, of = FILES_OF_MEMORY
+    return min(STORAGE_BYTES, limits.memory_bytes * most // of) if limits.memory_bytes else STORAGE_BYTES
 
 
 def is_plain(container: ContainerSpec) -> bool:
