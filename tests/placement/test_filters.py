@@ -117,3 +117,16 @@ def test_who_was_to_leave_and_stays_counts_again_and_who_is_overdue_does_not() -
     world.schedule()
     world.cluster.remove_task("old-0")
     world.schedule()
+
+
+def test_a_port_that_is_taken_is_told_before_what_is_lacking() -> None:
+    """In kube-scheduler's order, in which a node is counted under the first filter that refuses it."""
+    world = World()
+    world.node("n1", cpu=2)
+    port = Constraints(ports=(HostPort("TCP", 80),))
+    world.job("first", cpu=1, constraints=port)
+    world.job("second", cpu=2, constraints=port)
+    assert world.schedule() == {"first-0": "n1"}
+    assert world.why("second") == (
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+    )

@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from hekla.api.core import Pod
 from realkube.rivals import OURS, THEIRS, Rivals, clear, decided, put_namespaces, put_nodes, put_pods
 from realkube.thrown_worlds import Dice
 
@@ -27,7 +28,10 @@ async def _differences(rivals: Rivals, seed: int) -> list[str]:
         nodes = dice.nodes()
         await put_namespaces(client)
         await put_nodes(client, nodes)
-        await put_pods(client, dice.running(nodes))
+        running = dice.running(nodes)
+        await put_pods(client, running)
+        for pod in dice.leaving(running):
+            await client.delete(Pod, pod["metadata"]["name"], pod["metadata"]["namespace"], grace_s=3600)
         for pod in dice.coming(COMING):
             since = len(rivals.plane.log("kube-scheduler"))
             theirs = await decided(client, pod, THEIRS)

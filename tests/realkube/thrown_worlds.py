@@ -47,6 +47,10 @@ class Dice:
             found.append(pod)
         return found
 
+    def leaving(self, running: Sequence[Document]) -> list[Document]:
+        """Some of those that run: they are on their way out, and take their time."""
+        return [pod for pod in running if self._maybe(0.15)]
+
     def coming(self, count: int) -> list[Document]:
         """Pods that want a node, each for itself."""
         return [self._choosy(self._pod(f"new-{number}")) for number in range(count)]

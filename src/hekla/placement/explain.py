@@ -98,10 +98,10 @@ def _groups(policy: Policy, task: Task) -> Iterator[list[Refused]]:
     for plugin in policy.asked(Filter):
         for refused in plugin.refuse(nodes, task.shape.constraints):
             yield [refused]
+    others = [refused for live in policy.asked(LiveFilter) for refused in live.refuse_live(nodes, tallies, task)]
+    yield from ([refused] for refused in others if refused.is_told_before_amounts)
     yield list(_insufficient(policy, task))
-    for live in policy.asked(LiveFilter):
-        for refused in live.refuse_live(nodes, tallies, task):
-            yield [refused]
+    yield from ([refused] for refused in others if not refused.is_told_before_amounts)
 
 
 def _insufficient(policy: Policy, task: Task) -> Iterator[Refused]:

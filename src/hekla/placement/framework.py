@@ -47,6 +47,8 @@ class Refused:
 
     refusal: Refusal
     rows: BoolArray  # [node], True where refused
+    is_told_before_amounts: bool = False
+    """Whether a node that also lacks room is counted under this, as kube-scheduler counts it."""
 
 
 @dataclass(frozen=True, slots=True)

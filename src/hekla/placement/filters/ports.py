@@ -24,7 +24,7 @@ def refuse_live(nodes: Nodes, tallies: Tallies, task: Task) -> Iterator[Refused]
             if tally is not None:
                 domains, counts = tallies.counts(tally)
                 taken |= counts[domains] > 0
-    yield Refused(TAKEN, taken)
+    yield Refused(TAKEN, taken, is_told_before_amounts=True)
 
 
 def _conflicts(port: HostPort) -> tuple[PortTaken, ...]:
