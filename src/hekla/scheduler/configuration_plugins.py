@@ -17,7 +17,7 @@ VOLCANO_PLUGINS = frozenset({
 """What Volcano knows: a name of these that nobody has built here is no mistake."""
 
 VOLCANO_ARGUMENTS = {
-    "capacity": frozenset({"capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable"}),
+    "capacity": frozenset({"capacity.DRAConsumableCapacityEnable"}),
     "predicates": frozenset({
         "predicate.CacheEnable", "predicate.DynamicResourceAllocationEnable", "volumebinding.bindTimeoutSeconds",
         "dynamicresources.filterTimeoutSeconds",

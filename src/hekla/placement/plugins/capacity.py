@@ -8,13 +8,14 @@ queue with queues below it, or in a broken part of the tree, waits with a reason
 the whole cluster.)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Self
 
 from hekla.placement.cluster import ROOT_QUEUE
 from hekla.placement.constraint import Refusal
+from hekla.placement.devices.claimed import PREFIX, Claimed, asked_beyond, claimed_by_queues
 from hekla.placement.framework import Key, Opinion, Vote, plugin
 from hekla.placement.model import Job, Task
 from hekla.placement.queue import Queue
@@ -25,7 +26,7 @@ from hekla.quota.amounts import Amounts, added, bounded
 from hekla.quota.fairness import use_of
 from hekla.quota.reclaim import is_over, may_lose, may_reclaim
 from hekla.quota.tree import Quota, QuotaTree, Taken
-from hekla.quota.verdict import CLOSED, OVER_LIMIT, OVER_SHARE, Denial, insufficient
+from hekla.quota.verdict import CLOSED, OVER_LIMIT, OVER_SHARE, Denial, insufficient, joined
 
 
 @plugin
@@ -48,6 +49,9 @@ class Capacity:
 
     ancestor_reclaim_level: int = 0
     """How many queues above one that reclaims may stand in for it, if they still deserve more."""
+
+    counts_claims: bool = False
+    """Whether a queue's capability bounds the devices that its pods claim, as `deviceclass/NAME`."""
 
     reads_accounts = True
     """Asked by `queueing/lookahead.py`: what it says of a queue's turn follows from the accounts of queues."""
@@ -96,13 +100,14 @@ class Capacity:
         tree = session.opened(self)
         if tree.why_no_jobs(queue.name) is not None:
             return 0
-        return tree.allowance(queue.name, task.shape.request, _held(session), wanted)
+        wanted = tree.allowance(queue.name, task.shape.request, _held(session), wanted)
+        return self._devices_allow(session, tree, queue, task, wanted)
 
     def why_not_allocatable(self, session: Session, queue: Queue, task: Task) -> Refusal | None:
         """In Volcano's words, with the queue that is full: this one or one above."""
         tree = session.opened(self)
         no = tree.why_no_jobs(queue.name) or tree.why_not(queue.name, task.shape.request, _held(session))
-        return _refusal(no)
+        return _refusal(no or self._why_no_devices(session, tree, queue, task))
 
     def may_enqueue(self, session: Session, job: Job) -> Opinion:
         """Whether the promises of the queue and of those above, this one included, stay within the ceilings."""
@@ -171,7 +176,49 @@ class Capacity:
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
         """From Volcano's `ancestorReclaimLevel`, and `enableHierarchy` of the configuration."""
         level = as_whole("ancestorReclaimLevel", arguments.get("ancestorReclaimLevel", 0))
-        return cls(hierarchy=as_bool("hierarchy", arguments.get("hierarchy", False)), ancestor_reclaim_level=level)
+        claims = as_bool(_CLAIMS, arguments.get(_CLAIMS, False))
+        hierarchy = as_bool("hierarchy", arguments.get("hierarchy", False))
+        return cls(hierarchy=hierarchy, ancestor_reclaim_level=level, counts_claims=claims)
+
+    def _devices_allow(self, session: Session, tree: QuotaTree, queue: Queue, task: Task, wanted: int) -> int:
+        """As many as claim no more devices than queues may have."""
+        for name, account, bounds in self._bounded_claims(session, tree, queue, task):
+            own, common = self._asks(task, account)
+            held = added((account.devices, common))
+            if insufficient(OVER_LIMIT, name, common, account.devices, bounds) is not None:
+                return 0
+            fit = [
+                (bounds[each] - held.get(each, 0)) // amount
+                for each, amount in own.items()
+                if amount and each in bounds
+            ]
+            wanted = min([wanted, *(max(number, 0) for number in fit)])
+        return wanted
+
+    def _why_no_devices(self, session: Session, tree: QuotaTree, queue: Queue, task: Task) -> Denial | None:
+        return joined(
+            insufficient(OVER_LIMIT, name, added(self._asks(task, account)), account.devices, bounds)
+            for name, account, bounds in self._bounded_claims(session, tree, queue, task)
+        )
+
+    @staticmethod
+    def _asks(task: Task, account: Claimed) -> tuple[Amounts, Amounts]:
+        assert task.job is not None
+        return asked_beyond(task, account.names, list(task.job.tasks.values()))
+
+    def _bounded_claims(
+        self, session: Session, tree: QuotaTree, queue: Queue, task: Task
+    ) -> Iterator[tuple[str, Claimed, Amounts]]:
+        """Each queue, from this one up, that bounds devices, with what is claimed there and the bounds; none for who claims none."""
+        if not self.counts_claims or not task.spec.device_claims:
+            return
+        queues, claimed = session.cluster.queues, None
+        for name in tree.ancestors(queue.name):
+            limit = queues[name].capability if name in queues else {}
+            bounds = {each: amount for each, amount in limit.items() if each.startswith(PREFIX)}
+            if bounds:
+                claimed = claimed or claimed_by_queues(session.cluster, tree.ancestors)
+                yield name, claimed.get(name, Claimed()), bounds
 
     def _may_go(
         self, tree: QuotaTree, left: Mapping[str, Amounts], above: Sequence[str], mine: set[str], task: Task, victim: Task
@@ -204,6 +251,9 @@ class Capacity:
         return Quota(
             name=queue.name, parent=parent, guarantee=queue.guarantee, deserved=queue.deserved, limit=queue.capability
         )
+
+
+_CLAIMS = "capacity.DynamicResourceAllocationEnable"
 
 
 def _held(session: Session) -> Taken:
