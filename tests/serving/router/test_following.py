@@ -2,6 +2,7 @@
 
 import random
 
+from hekla.serving.router.prefix import following as following_module
 from hekla.serving.router.prefix.following import MOST_WAITING, Apply, Ask, Following, Forget
 
 
@@ -89,6 +90,15 @@ def test_what_waits_is_bounded():
     assert steps[0] == Ask(1)
     assert steps[1] == Forget("1 messages are lost")
     assert steps[2:] == applied(*range(2, MOST_WAITING + 3))
+
+
+def test_what_waits_is_bounded_by_its_bytes_too(monkeypatch):
+    monkeypatch.setattr(following_module, "MOST_WAITING_BYTES", 10)
+    following = Following()
+    live(following, 0)
+    assert live(following, *range(2, 7)) == [Ask(1)], "ten bytes wait"
+    assert live(following, 7) == [Forget("1 messages are lost"), *applied(*range(2, 8))]
+    assert live(following, 9) == [Ask(8)], "what was taken in waits no more"
 
 
 def test_whatever_is_lost_and_replayed_what_is_applied_is_in_order():

@@ -4,6 +4,7 @@ The publisher of these tests is an XPUB: it sees subscriptions come in, so that 
 """
 
 import asyncio
+import itertools
 
 import msgspec
 import pytest
@@ -12,8 +13,9 @@ import zmq.asyncio
 
 from hekla.serving.router import kv_feed
 from hekla.serving.router.endpoints import Endpoint
-from hekla.serving.router.kv_feed import Feeds, Publisher
+from hekla.serving.router.kv_feed import SLICE_S, Feed, Feeds, Publisher, Turns
 from hekla.serving.router.prefix.kv_events import Stored
+from hekla.testing import virtual_time
 
 END = (-1).to_bytes(8, "big", signed=True)
 
@@ -223,3 +225,54 @@ def test_an_address_that_is_none_breaks_one_feed_and_no_other(monkeypatch):
         assert not feeds.feeds()["broken"].is_connected
 
     tell(story)
+
+
+class Flood:
+    """A socket in which a thousand messages wait: receiving them never waits for the loop."""
+
+    def __init__(self):
+        self.left = iter(range(1_000))
+
+    async def recv_multipart(self):
+        number = next(self.left, None)
+        if number is None:
+            await asyncio.Event().wait()
+        return b"kv", number.to_bytes(8, "big"), stored(number)
+
+
+def test_a_flood_of_events_leaves_half_of_the_time_to_requests():
+    """10,000 messages of 2,000 blocks kept everything else waiting for 20 s."""
+
+    async def story():
+        ticks = iter(range(10**6))
+        known = Known()
+        turns = Turns(lambda: next(ticks) * SLICE_S / 10)  # every tenth message ends a slice
+        feed = Feed(None, ENGINE, Publisher("tcp://nobody:1"), known, turns)
+        receiving = asyncio.create_task(feed._receive(Flood()))
+        seen = []
+        while not seen or seen[-1] < 1_000:
+            await asyncio.sleep(SLICE_S / 4)
+            seen.append(len(known.numbers.get("engine-0", ())))
+        receiving.cancel()
+        steps = [after - before for before, after in itertools.pairwise(seen)]
+        assert max(steps) <= 12
+        assert known.numbers["engine-0"] == list(range(1_000))
+
+    virtual_time.run(story())
+
+
+def test_what_waited_behind_a_gap_is_taken_in_by_turns_and_before_what_comes_then():
+    async def story():
+        known = Known()
+        turns = Turns(iter(float(number) for number in range(10**6)).__next__)  # every message ends a slice
+        feed = Feed(None, ENGINE, Publisher("tcp://nobody:1", "tcp://nobody:2"), known, turns)
+        await feed._take(lambda: feed.following.received(0, stored(0)))
+        for number in range(2, 50):
+            await feed._take(lambda number=number: feed.following.received(number, stored(number)))
+        filling = asyncio.create_task(feed._take(lambda: feed.following.replayed(1, stored(1))))
+        await asyncio.sleep(0)
+        live = asyncio.create_task(feed._take(lambda: feed.following.received(50, stored(50))))
+        await asyncio.gather(filling, live)
+        assert known.numbers["engine-0"] == list(range(51))
+
+    virtual_time.run(story())

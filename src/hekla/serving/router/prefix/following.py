@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 MOST_WAITING = 4096
 """Messages that wait behind a gap; beyond, the gap is given up."""
+MOST_WAITING_BYTES = 64 * 1024 * 1024
+"""Of all of them; likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Following:
         self.lost = 0
         """Messages that nobody could send again."""
         self._waiting: OrderedDict[int, bytes] = OrderedDict()
+        self._waiting_bytes = 0
         self._is_asking = False
         self._last_live = -1
 
@@ -91,14 +94,16 @@ class Following:
 
     def _begin_anew(self) -> None:
         self._waiting.clear()
+        self._waiting_bytes = 0
         self._is_asking = False
         self._last_live = -1
         self.next = None
 
     def _behind_a_gap(self, number: int, payload: bytes) -> list[Step]:
         self._waiting[number] = payload
+        self._waiting_bytes += len(payload)
         assert self.next is not None
-        if len(self._waiting) > MOST_WAITING:
+        if len(self._waiting) > MOST_WAITING or self._waiting_bytes > MOST_WAITING_BYTES:
             return self.replay_ended()
         if self._is_asking:
             return []
@@ -115,5 +120,7 @@ class Following:
     def _drain(self) -> list[Step]:
         steps: list[Step] = []
         while self.next is not None and self.next in self._waiting:
-            steps += self._in_turn(self.next, self._waiting.pop(self.next))
+            payload = self._waiting.pop(self.next)
+            self._waiting_bytes -= len(payload)
+            steps += self._in_turn(self.next, payload)
         return steps
