@@ -25,10 +25,13 @@ OWNERS = 8
 """An owner may have 100 sessions at a time."""
 NODES = 7
 """A node takes 110 pods."""
-ROUNDS = 200
+ROUNDS = 100
+REST_S = 0.3
+"""After what was taken from a pool is replaced; the next who comes finds a platform that does nothing else."""
 BURST, CLAIMS, CHILDREN, IDLE = 100, 300, 8, 500
 REQUESTS, CONNECTIONS = 6_000, 32
 WARM, COLD = "warm", "cold"
+AGAIN = "again: the node keeps as many warm as were missing"
 OBJECTS = "/apis/runtime.agentcube.volcano.sh/v1alpha1/namespaces/default/codeinterpreters"
 POOLS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxwarmpools"
 OBJECT = {"apiVersion": "runtime.agentcube.volcano.sh/v1alpha1", "kind": "CodeInterpreter"}
@@ -148,8 +151,9 @@ def told(report: Report, name: str, taken: list[float], note: str = "") -> None:
     report.add(f"{name}, p99", percentile(taken, 0.99), "ms")
 
 
-async def one_after_the_other(report: Report, door: Door, template: str, *, pool: int) -> None:
-    """Create, then a program or a line of Python: each in a session of its own."""
+async def one_after_the_other(report: Report, door: Door, template: str, *, pool: int, rest_s: float) -> None:
+    """Create, then a program or a line of Python: each in a session of its own; after a rest, or as soon as the pool is full again."""
+    how = f"{template}, by itself" if rest_s else f"{template}, in a row"
     creates: list[float] = []
     for what, first in (("program", door.command), ("cell", door.cell)):
         wholes = []
@@ -160,28 +164,32 @@ async def one_after_the_other(report: Report, door: Door, template: str, *, pool
             wholes.append(took + more)
             await door.end(session)
             await door.until_warm(pool)
-        told(report, f"create to first {what}, {template}", wholes)
-    told(report, f"create, {template}", creates)
+            await asyncio.sleep(rest_s)
+        told(report, f"create to first {what}, {how}", wholes)
+    told(report, f"create, {how}", creates)
 
 
-async def at_once(report: Report, door: Door, template: str, count: int, note: str = "") -> None:
-    """Many at the same moment, each with its first command. As many in a quick run: fewer would be another question."""
+async def at_once(report: Report, door: Door, template: str, count: int, note: str = "", *, runs: bool) -> None:
+    """Many at the same moment, each with its first command or without. As many in a quick run: fewer would be another question."""
+    what = f"{count} at once, {template}" + (", each with a program" if runs else "")
 
     async def one(number: int) -> tuple[str, float, float]:
         session = await door.create(template, number)
         created = time.perf_counter() - began
-        await door.command(session, number)
+        if runs:
+            await door.command(session, number)
         return session, created * 1e3, (time.perf_counter() - began) * 1e3
 
     cpu, began = door.process.cpu_s, time.perf_counter()
     done = await asyncio.gather(*(one(number) for number in range(count)))
     cpu = door.process.cpu_s - cpu
     creates, firsts = [each[1] for each in done], [each[2] for each in done]
-    report.add(f"{count} at once, {template}: create, p90", percentile(creates, 0.9), "ms", note=note)
-    report.add(f"{count} at once, {template}: the last is created", max(creates), "ms")
-    report.add(f"{count} at once, {template}: first program, p90", percentile(firsts, 0.9), "ms")
-    report.add(f"{count} at once, {template}: the last has run its program", max(firsts), "ms")
-    report.add("  processor time of the platform, each, first program included", cpu / count * 1e3, "ms")
+    report.add(f"{what}: create, p90", percentile(creates, 0.9), "ms", note=note)
+    report.add(f"{what}: the last is created", max(creates), "ms")
+    if runs:
+        report.add(f"{what}: first program, p90", percentile(firsts, 0.9), "ms")
+        report.add(f"{what}: the last has run its program", max(firsts), "ms")
+    report.add("  processor time of the platform, each", cpu / count * 1e3, "ms")
     await asyncio.gather(*(door.end(each[0], number) for number, each in enumerate(done)))
 
 
@@ -209,6 +217,7 @@ async def forked(report: Report, door: Door, template: str, *, pool: int, note: 
     firsts: list[float] = []
     for _ in range(report.scaled(20)):
         await door.until_warm(pool)
+        await asyncio.sleep(REST_S)
         took, answer = await timed(lambda: door.ask("POST", f"sessions/{session}/fork", {"count": CHILDREN}))
         children = [one["id"] for one in json.loads(answer)["sessions"]]
         first, _ = await timed(partial(all_know, children))
@@ -269,17 +278,20 @@ async def whole(report: Report, process: PlatformProcess) -> None:
             "POST", OBJECTS, {**OBJECT, "metadata": {"name": WARM}, "spec": {"template": {}, "warmPoolSize": 8}}
         )
         await door.until_warm(8)
-        await one_after_the_other(report, door, COLD, pool=8)
-        await one_after_the_other(report, door, WARM, pool=8)
+        for rest_s in (REST_S, 0.0):
+            await one_after_the_other(report, door, COLD, pool=8, rest_s=rest_s)
+            await one_after_the_other(report, door, WARM, pool=8, rest_s=rest_s)
         await passing_through(report, door)
         await asleep(report, door)
         await forked(report, door, COLD, pool=8, note="no pool")
-        await at_once(report, door, COLD, BURST, note="the first time")
-        await door.until_quiet()
-        await at_once(report, door, COLD, BURST, note="again: the node keeps as many warm as were missing")
+        for runs, note in ((False, "the first time"), (False, AGAIN), (True, AGAIN)):
+            await at_once(report, door, COLD, BURST, note, runs=runs)
+            await door.until_quiet()
         await door.resize(CLAIMS)
-        await door.until_quiet()
-        await at_once(report, door, WARM, CLAIMS)
+        for runs in (False, True):
+            await door.until_warm(CLAIMS)
+            await door.until_quiet()
+            await at_once(report, door, WARM, CLAIMS, runs=runs)
         await forked(report, door, WARM, pool=CLAIMS, note="out of the pool")
         await standing_idle(report, door)
 
