@@ -2,7 +2,8 @@
 
 kube-apiserver, etcd (without fsync) and kube-controller-manager 1.36, 1,000 nodes without kubelets, pods of sixteen shapes. One
 scheduler runs at a time; each has its default plug-ins and an identity of its own (kube-scheduler's certificate, the token of
-`hekla-scheduler`). kube-scheduler's own limit of 50 requests a second is lifted, or it alone would be measured. It needs the
+`hekla-scheduler`). kube-scheduler's own limit of 50 requests a second is lifted, or it alone would be measured. In the same turns
+the whole embedded path: API server, store and scheduler of `hekla up`, on disk, with nodes that nobody serves. It needs the
 programs of a control plane and kube-scheduler (`HEKLA_KUBE_BIN`) and kubectl; elsewhere it says so and measures nothing.
 """
 
@@ -18,13 +19,15 @@ from typing import Any
 
 import uvloop
 
-from bench.embedded import JSON, NODES, PODS, Door, each, lone_pod, make_node, watching
+from bench.embedded import JSON, NODES, PODS, Costs, Door, each, lone_pod, make_node, platform, watching
 from bench.report import Report, percentile, run_alone
 from hekla.testing.components import Cluster
 from hekla.testing.kubernetes import PROGRAMS, ControlPlane, missing
 from hekla.wire.tls import client_context
 
-ROUNDS, AT_ONCE, PACE_PER_S, PACED_S = 2, 1_500, 40, 8
+ROUNDS, AT_ONCE, PACE_PER_S, PACED_S = 2, 3_000, 40, 8
+WARM_UP = 500
+"""Kernels are loaded meanwhile."""
 PATIENCE_S = 120.0
 LIFTED = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -83,9 +86,10 @@ def ours(cluster: Cluster) -> Iterator[Spender]:
         scheduler.stop()
 
 
-async def turn(door: Door, subject: Subject, spender: Spender) -> None:
+async def turn(door: Door, subject: Subject, spender: Costs) -> None:
     """Warm up, then pods at once, then pods at a pace; all are deleted after."""
-    await bound(door, subject, 50)
+    await bound(door, subject, WARM_UP)
+    await asyncio.sleep(2.0)
     wall, _, cpu = await bound(door, subject, AT_ONCE)
     subject.per_s.append(AT_ONCE / wall)
     subject.cpu_ms.append(cpu / AT_ONCE * 1e3)
@@ -153,23 +157,28 @@ def run(report: Report) -> None:
         tls = client_context(ca_file=pki / "ca.crt", cert_file=pki / "admin.crt", key_file=pki / "admin.key")
         uvloop.run(prepare(Door(plane.url, tls, Spender(os.getpid()))))
         theirs = Subject("kube-scheduler 1.36", "default-scheduler", [], [], [])
-        hekla = Subject("Hekla", "volcano", [], [], [])
-        for _ in range(1 if report.is_quick else ROUNDS):
+        hekla = Subject("Hekla's scheduler there", "volcano", [], [], [])
+        whole = Subject("Hekla, embedded, API server included", "volcano", [], [], [])
+        for number in range(1 if report.is_quick else ROUNDS):
             with kube_scheduler(plane) as spender:
                 uvloop.run(turn(Door(plane.url, tls, spender), theirs, spender))
             with ours(cluster) as spender:
                 uvloop.run(turn(Door(plane.url, tls, spender), hekla, spender))
-    for subject in (theirs, hekla):
-        is_ours = subject is hekla
+            own = folder / f"embedded-{number}"
+            own.mkdir()
+            with platform(own, is_whole=False) as door:
+                uvloop.run(turn(door, whole, door.process))
+    for subject in (theirs, hekla, whole):
+        is_ours = subject is not theirs
         rate, cost = _mean(subject.per_s), _mean(subject.cpu_ms)
         report.add(f"{subject.called}: {AT_ONCE:,} pods at once, create to bound", rate, "pods/s",
                    baseline=_mean(theirs.per_s) if is_ours else None)  # fmt: skip
-        report.add("  CPU of the scheduler, a pod", cost, "ms", baseline=_mean(theirs.cpu_ms) if is_ours else None)
+        report.add("  CPU of it, a pod", cost, "ms", baseline=_mean(theirs.cpu_ms) if is_ours else None)
         for share in (0.5, 0.99):
             said = percentile(subject.paced, share) * 1e3
             other = percentile(theirs.paced, share) * 1e3 if is_ours else None
             report.add(f"  {PACE_PER_S} pods/s: p{share * 100:.0f}", said, "ms", baseline=other)
-        report.add("  memory of the scheduler", subject.memory, "MB", baseline=theirs.memory if is_ours else None)
+        report.add("  memory of it", subject.memory, "MB", baseline=theirs.memory if is_ours else None)
 
 
 def _mean(values: list[float]) -> float:
