@@ -104,9 +104,12 @@ async def put_pods(client: ApiClient, pods: Iterable[Document]) -> None:
 
 
 async def decided(
-    client: ApiClient, pod: Document, scheduler: str, *, otherwise: Callable[[], Awaitable[str]] | None = None
-) -> str | None:
+    client: ApiClient, pod: Document, scheduler: str, *, otherwise: Callable[[], Awaitable[str]] | None = None,
+    others_go: bool = False,
+) -> str | None:  # fmt: skip
     """The node that a scheduler binds it to, or None if it refuses; the pod is gone afterwards.
+
+    `others_go` says that who stands in its way will be gone: ours may say that it waits for room before it says where.
 
     `otherwise` may know the node before the pod says it: who provides a volume is told before the pod is bound.
     """
@@ -115,7 +118,7 @@ async def decided(
     node = ""
     try:
         async with asyncio.timeout(60):
-            while not node and not _is_answered(known := await client.get(Pod, name, namespace)):
+            while not node and not _is_answered(known := await client.get(Pod, name, namespace), others_go):
                 node = await otherwise() if otherwise is not None else ""
                 await asyncio.sleep(0.01)
     finally:
@@ -123,10 +126,10 @@ async def decided(
     return node or known.spec.node_name or None
 
 
-def _is_answered(pod: Pod) -> bool:
-    """Whether it is bound, or refused and nobody makes way for it; ours may say that it waits for room before it says where."""
+def _is_answered(pod: Pod, others_go: bool) -> bool:
+    """Whether it is bound, or refused and nobody makes way for it."""
     words = [each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False"]
-    refused = any("once resource is released" not in each for each in words)
+    refused = any(not others_go or "once resource is released" not in each for each in words)
     return bool(pod.spec.node_name) or (refused and not pod.status.nominated_node_name)
 
 

@@ -55,7 +55,7 @@ Outcome = tuple[str | None, Sequence[Document]]
 
 async def _made_way(client: ApiClient, pod: Document, scheduler: str, there: Sequence[Document]) -> Outcome:
     """Where a scheduler put it, and who had to go; they are back afterwards."""
-    node = await decided(client, pod, scheduler)
+    node = await decided(client, pod, scheduler, others_go=True)
     left = {one.metadata.name for one in (await client.list(Pod, "near")).items}
     gone = [one for one in there if one["metadata"]["name"] not in left]
     await put_pods(client, gone)
