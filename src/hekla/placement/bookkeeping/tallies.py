@@ -293,7 +293,7 @@ class Tallies:
 
     def _counting(self, task: Task) -> Iterable[int]:
         """The tallies in which a task counts as it stands."""
-        if task.goes and self._spreading:
+        if self._spreading and task.goes:
             return [tally for tally in task.matched if tally not in self._spreading]
         return task.matched
 
