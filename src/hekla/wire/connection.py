@@ -15,6 +15,7 @@ from typing import cast
 
 from hekla.wire import heads
 from hekla.wire.errors import RefusedError, WireError
+from hekla.wire.limits import is_flood
 from hekla.wire.messages import AcceptWebSocket, Answer, Request, Response, SwitchProtocol
 from hekla.wire.parted import GONE
 from hekla.wire.patience import Patience, Phase, allowed_s
@@ -81,7 +82,9 @@ class Connection(asyncio.Protocol):
         service = self._service
         self._reader = RequestReader(service.limits, peer_of(self._transport), self._deliver, self._expect_continue)
         service.connections.add(self)
-        if len(service.connections) > service.limits.connections:
+        if is_flood(len(service.connections), service.limits.connections):
+            self._transport.abort()
+        elif len(service.connections) > service.limits.connections:
             self._refuse(
                 RefusedError(503, f"the server has {service.limits.connections} connections open; try again later")
             )

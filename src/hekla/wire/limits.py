@@ -3,14 +3,33 @@
 Every buffer, queue and wait of the wire is bounded by one of these; each field says what happens at its bound.
 """
 
-from dataclasses import dataclass
+import resource
+from dataclasses import dataclass, field
+from typing import Final
+
+MOST_CONNECTIONS: Final = 20_000
+
+
+def connections_within(share: int = 4) -> int:
+    """So many connections of clients may be open at one door: of the files that this process may have open one in `share`, at most 20,000.
+
+    Many shells allow 1,024 files: a thousand idle connections of a stranger at one door, far from its bound of 20,000, took API server,
+    router and gateway of a platform away from everybody.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, soft // share))
+
+
+def is_flood(connections: int, most: int) -> bool:
+    """Whether so many are over the bound that the next are not even told: who is told may take its time to leave, and is open meanwhile."""
+    return connections > most + most // 8 + 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds of a server."""
 
-    connections: int = 20_000
+    connections: int = field(default_factory=connections_within)
     """Open connections; one more is answered 503 and closed."""
 
     url_bytes: int = 128 * 1024

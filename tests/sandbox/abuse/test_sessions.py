@@ -1,6 +1,7 @@
 """Abuse of sessions and of the gateway that leads to them; numbers as in docs/reference/abuse-cases.md."""
 
 import asyncio
+import contextlib
 import json
 import secrets
 import time
@@ -432,6 +433,31 @@ def test_a_thousand_sessions_asked_at_once_where_there_is_room_for_ten():
         assert (await client.ask("POST", "/hekla/v1/sessions", {"name": "base"}))[0] == 201, "nothing leaked"
 
     run(scenario, sandboxes=paper())
+
+
+def test_a_flood_of_connections_is_cut_and_keeps_no_file_open():
+    """Who was one too many was told so and given time to leave: a flood of them took all files of the platform."""
+
+    async def scenario(client):
+        opened = []
+        for _ in range(40):
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.gateway.port)
+            writer.write(b"POST / HTTP/1.1\r\n")
+            opened.append((reader, writer))
+
+        async def told(reader):
+            with contextlib.suppress(ConnectionResetError):
+                return (await reader.read(12)).partition(b" ")[2]
+            return b""
+
+        answers = [await told(reader) for reader, _ in opened[4:]]
+        assert answers[:16] == [b"503"] * 16
+        assert not any(answers[16:])
+        assert client.gateway._listener.connections <= 20
+        for _, writer in opened:
+            writer.close()
+
+    run(scenario, sandboxes=paper(), settings=GatewaySettings(drain_s=0.0, bounds=Bounds(connections=4)))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 """How much a client and a sandbox may take of the gateway: sizes, counts and times, each with what happens at it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from hekla.wire.limits import connections_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """Bounds of the data plane."""
 
-    connections: int = 20_000
+    connections: int = field(default_factory=connections_within)
     """Open connections of clients; one more is answered 503 and closed."""
 
     requests: int = 1000

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from hekla.sandbox.gateway.answers import whole
 from hekla.sandbox.gateway.bounds import Bounds
 from hekla.wire.chunks import BrokenChunksError, Chunks
+from hekla.wire.limits import is_flood
 from hekla.wire.raw_heads import RefusedHeadError, RequestHead, read_request
 
 _MAY_END = re.compile(rb"\n\r?\n")
@@ -124,7 +125,9 @@ class Visitor(asyncio.Protocol):
         doorway = self._doorway
         self.transport.set_write_buffer_limits(high=doorway.bounds.write_ahead_bytes)
         doorway.visitors.add(self)
-        if len(doorway.visitors) > doorway.bounds.connections:
+        if is_flood(len(doorway.visitors), doorway.bounds.connections):
+            self.cut()
+        elif len(doorway.visitors) > doorway.bounds.connections:
             self.refuse(503, f"{doorway.bounds.connections} connections are open; try again later")
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -1,14 +1,16 @@
 """How much a client and an engine may take of the router: sizes, counts and times, each with what happens at it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from hekla.wire.limits import connections_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """Bounds of the data plane."""
 
-    connections: int = 20_000
-    """Open connections of clients; one more is answered 503 and closed."""
+    connections: int = field(default_factory=lambda: connections_within(share=2))
+    """Open connections of clients; one more is answered 503 and closed. Half of the files, as each may want an engine's connection."""
 
     head_bytes: int = 64 * 1024
     """The head of a request or of an answer; beyond it 431, or 502."""

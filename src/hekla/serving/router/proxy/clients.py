@@ -15,6 +15,7 @@ from hekla.serving.router.plan import Refusal
 from hekla.serving.router.proxy.answers import refusal_bytes
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.wire.chunks import BrokenChunksError, Chunks
+from hekla.wire.limits import is_flood
 from hekla.wire.raw_heads import Memo, RefusedHeadError, RequestHead, read_request
 
 _MAY_END = re.compile(rb"\n\r?\n")
@@ -155,7 +156,9 @@ class ClientConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=doorway.bounds.write_ahead_bytes)
         was_let_in = self in doorway.connections  # it comes from the fast lane
         doorway.connections.add(self)
-        if len(doorway.connections) > doorway.bounds.connections and not was_let_in:
+        if is_flood(len(doorway.connections), doorway.bounds.connections) and not was_let_in:
+            self.transport.abort()
+        elif len(doorway.connections) > doorway.bounds.connections and not was_let_in:
             self.refuse(Refusal(503, "connections", f"{doorway.bounds.connections} connections are open; try later", 1))
 
     def connection_lost(self, error: Exception | None) -> None:
