@@ -1,8 +1,11 @@
 """What comes of a stream within a millisecond of its last piece rests in the lane, to be read and written with what follows it."""
 
 import asyncio
+import fcntl
 import os
 import socket
+import sys
+import termios
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -75,6 +78,11 @@ class Still:
     def engines(self, what: layout.Engine) -> list[int]:
         rows = self.lane.slabs.engines
         return [int(row[what]) for row in rows if row[layout.Engine.PHASE] != EnginePhase.FREE]
+
+
+def unread(descriptor: int) -> int:
+    """Bytes that wait to be read from a socket."""
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def tell(tmp_path: Path, kernel: Kernel, story: Callable[[Still], Awaitable[None]]) -> None:
@@ -223,6 +231,61 @@ def test_an_engine_that_has_rested_and_takes_the_next_prompt_slowly_gets_all_of_
         assert (await it.client.ask(kit.chat(text=text))).status == 200
         assert text.encode() in it.engine.asked[-1].body
         assert it.engines(layout.Engine.IS_DEAF) == [0]
+
+    tell(tmp_path, kernel, story)
+
+
+def test_a_client_who_lags_behind_what_has_rested_gets_all_of_it(tmp_path: Path, kernel: Kernel) -> None:
+    async def story(it: Still) -> None:
+        texts = [kit.event(f"{number} " + "words " * 1_000) for number in range(40)]
+        here, transport = int(it.lane.slabs.clients[0, layout.Client.FD]), it.client.writer.transport
+        (engine,) = it.engines(layout.Engine.FD)
+        with socket.socket(fileno=os.dup(here)) as to_client, socket.socket(fileno=os.dup(engine)) as from_engine:
+            clients = transport.get_extra_info("socket")
+            to_client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            clients.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            from_engine.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            transport.pause_reading()
+            saying = asyncio.create_task(it.says(*(kit.chunk(one) for one in texts)))
+            await eventually(lambda: it.resting == 1 and unread(engine) > 150_000)
+            it.rested()
+            assert it.lane.connections == 0, "Python goes on"
+            to_client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+            clients.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        transport.resume_reading()
+        await saying
+        await it.says(kit.chunk(kit.DONE), kit.LAST)
+        assert [await it.client.chunk() for _ in range(42)] == [*texts, kit.DONE, None]
+
+    tell(tmp_path, kernel, story)
+
+
+def test_a_request_that_was_sent_ahead_of_the_end_of_a_rest_gets_to_its_engine_whole(
+    tmp_path: Path, kernel: Kernel
+) -> None:
+    """It goes to the engine that has just rested, while that is read; which is told of it when it takes more, all the same."""
+
+    async def story(it: Still) -> None:
+        await it.says(kit.chunk(B) + kit.chunk(kit.DONE) + kit.LAST)
+        await eventually(lambda: it.resting == 1)
+        (descriptor,) = it.engines(layout.Engine.FD)
+        with socket.socket(fileno=os.dup(descriptor)) as its:
+            its.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        transport = (await it._writer).transport
+        transport.pause_reading()
+        text = "many words " * 12_000
+        here = int(it.lane.slabs.clients[0, layout.Client.FD])
+        with socket.socket(fileno=os.dup(here)) as mine:
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        await it.client.send(kit.chat(text=text))
+        await eventually(lambda: unread(here) > len(text))
+        it.over()
+        it.rested()
+        assert it.lane.slabs.clients[0, layout.Client.UNSENT] > 0
+        transport.resume_reading()
+        assert [await it.client.chunk() for _ in range(3)] == [B, kit.DONE, None]
+        assert (await it.client.answer()).status == 200
+        assert text.encode() in it.engine.asked[-1].body
 
     tell(tmp_path, kernel, story)
 

@@ -43,7 +43,9 @@ def read_on(state, number, now):
     set_word(engine, Engine.RESTS, 0)
     command = read_engine(state, number, now)
     is_there = word(engine, Engine.PHASE) != EnginePhase.FREE and word(engine, Engine.GENERATION) == generation
-    if had_rested != 0 and is_there and command != Command.TAKE_OVER:  # which wants to know what was being written
+    if (
+        had_rested != 0 and is_there and word(engine, Engine.IS_DEAF) != 0
+    ):  # it has been asked more than it took, and hears all since
         change_watch(state, number, HEARD)
     return command
 

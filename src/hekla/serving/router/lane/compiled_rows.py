@@ -8,6 +8,7 @@ from hekla.serving.router.kernel.compiled_words import OPTIONS, double, half, se
 from hekla.serving.router.lane.compiled_calls import CLOSE, DATA_AT, EPOLL_CTL, call, copy
 from hekla.serving.router.lane.layout import (
     HUGE_BYTES,
+    IOV_WORDS,
     LARGE_BYTES,
     LARGE_COUNT,
     SMALL_BYTES,
@@ -32,6 +33,7 @@ UNHEARD, HEARD = 1 << 31, 1 | 0x2000 | (1 << 31)
 """That it broke, which is always told, and nothing else; all but that it takes more."""
 ENGINE_BIT = 1 << 31
 """In what is given with a descriptor: whether it is an engine's. Below it the row, above it its generation."""
+_BEHIND_PIECES = (IOV_WORDS - 2) * 8
 _CLIENT_BYTES, _ENGINE_BYTES = len(Client) * 8, len(Engine) * 8
 _ENDPOINT_BYTES, _TEMPLATE_BYTES, _WAY_BYTES = len(Endpoint) * 8, len(Template) * 8, len(Way) * 8
 
@@ -80,8 +82,11 @@ def watch(state, fd, told):
 
 @njit(**OPTIONS)
 def change_watch(state, number, mask):
-    """Be told of these changes of an engine's connection from now on, and at once of those that are there."""
-    engine, event = engine_at(state, number), word(state, State.IOV)
+    """Be told of these changes of an engine's connection from now on, and at once of those that are there.
+
+    Said from behind what may be going to a client meanwhile: Python reads that if he lags.
+    """
+    engine, event = engine_at(state, number), word(state, State.IOV) + _BEHIND_PIECES
     set_half(event, 0, mask)
     set_word(event + DATA_AT, 0, (word(engine, Engine.GENERATION) << 32) | ENGINE_BIT | number)
     set_word(engine, Engine.IS_DEAF, 1 if mask & _OUT == 0 else 0)

@@ -524,6 +524,8 @@ MEDIA_BYTES: Final = 16 * 1024
 RUN_BYTES: Final = 2048
 MOST_PIECES: Final = 24
 """Of what is written to a client at once: a stream with more holes in it is Python's."""
+IOV_WORDS: Final = 64
+"""Two for each piece and for the few around them, and two at the end in which epoll is told something meanwhile."""
 ID_PREFIX_BYTES: Final = 12
 ID_LINE_BYTES: Final = 48
 """An answer grows by no more when it is told to which request it belongs: a name, the prefix, sixteen digits."""

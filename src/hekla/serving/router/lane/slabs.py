@@ -15,6 +15,7 @@ from hekla.serving.router.lane.layout import (
     HUGE_BYTES,
     HUGE_COUNT,
     ID_PREFIX_BYTES,
+    IOV_WORDS,
     LARGE_BYTES,
     LARGE_COUNT,
     RECORDS,
@@ -68,7 +69,7 @@ class Slabs:
         self.records = self._rows(State.RECORDS, RECORDS + _SPARE_RECORDS, len(Record))
         for which, size in ((State.SCRATCH, SCRATCH_BYTES + _HEAD_BYTES), (State.EVENTS, EVENTS * _MOST_EVENT_BYTES)):
             self._put(which, np.zeros(size, np.uint8))
-        self._put(State.IOV, np.zeros(64, np.int64))
+        self._put(State.IOV, np.zeros(IOV_WORDS, np.int64))
         self._put(State.TEXTS, _texts())
         self._put(State.ID_PREFIX, np.frombuffer(id_prefix, np.uint8).copy())
         self._put(State.WHEEL, np.full(WHEEL_TICKS, -1, np.int64))
