@@ -16,6 +16,7 @@ import uvloop
 from hekla.app.data_directory import DataDirectoryError, file_trouble
 from hekla.app.logging import configure_logging
 from hekla.app.settings import Settings
+from hekla.lib.open_files import raise_open_files
 
 if TYPE_CHECKING:
     from hekla.app.embedded import Platform
@@ -44,6 +45,7 @@ def serve_platform(
     `lives_while` is a pipe whose end is the end of the platform, too.
     """
     configure_logging(settings.log_level)
+    raise_open_files()
     try:
         uvloop.run(_serve(settings, ready, ready_fd, lives_while))
     except PlatformError as error:

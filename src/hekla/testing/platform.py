@@ -64,10 +64,14 @@ class PlatformProcess:
         flags: Sequence[str] = (),
         port: int = 0,
         max_files: int = 0,
+        found_files: int = 0,
     ) -> None:
-        """`flags` are further ones of `hekla up`; `max_files` bounds the descriptors that the process may open."""
+        """`flags` are further ones of `hekla up`; `max_files` bounds the descriptors that the process may open, `found_files` is what
+        its shell allows, which it may raise.
+        """
         self.data_dir = data_dir
-        self._without, self._flags, self._port, self._max_files = without, flags, port, max_files
+        self._without, self._flags, self._port = without, flags, port
+        self._max_files, self._found_files = max_files, found_files
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "PlatformProcess":
@@ -165,7 +169,7 @@ class PlatformProcess:
                 stdout=output,
                 stderr=output,
                 pass_fds=(writer,),
-                preexec_fn=self._bound_files if self._max_files else None,
+                preexec_fn=self._bound_files if self._max_files or self._found_files else None,
             )
         os.close(writer)
         with os.fdopen(reader, "rb") as ready:
@@ -206,7 +210,8 @@ class PlatformProcess:
         return ["--data-dir", str(self.data_dir), "--port", str(self._port), *nodes, *left_out, *grace, *self._flags]
 
     def _bound_files(self) -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self._max_files, self._max_files))
+        most = self._max_files or resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._found_files or most, most))
 
 
 @contextmanager

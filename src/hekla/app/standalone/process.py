@@ -20,6 +20,7 @@ from hekla.app.standalone.node_settings import NodeSettings
 from hekla.app.standalone.office import Office
 from hekla.app.standalone.settings import StandaloneSettings, host_and_port
 from hekla.kube.kubeconfig import Connection, in_cluster_connection, load_kubeconfig
+from hekla.lib.open_files import raise_open_files
 from hekla.wire.server import Server
 
 log = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ def run_standalone(
 ) -> None:
     """Run until SIGINT or SIGTERM; `ready` is told where health is answered."""
     configure_logging(settings.log_level)
+    raise_open_files()
     connection = connection_of(settings.kubeconfig)
     office = Office(settings, connection, Health(), agents, node)
     uvloop.run(_serve(office, ready))

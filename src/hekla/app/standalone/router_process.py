@@ -17,6 +17,7 @@ from hekla.app.standalone.process import StandaloneError, connection_of
 from hekla.kube.api_client import USER_AGENT, ApiClient
 from hekla.kube.informer import Informers
 from hekla.kube.kubeconfig import Connection
+from hekla.lib.open_files import raise_open_files
 from hekla.serving.router.authentication import ApiKeyError
 from hekla.serving.router.configuration import ConfigurationError
 from hekla.serving.router.running import Router
@@ -56,6 +57,7 @@ def run_router(
 ) -> None:
     """Run until SIGINT or SIGTERM and until what is under way has ended; `ready` is told where the router listens."""
     configure_logging(log_level)
+    raise_open_files()
     connection = connection_of(kubeconfig)
     try:
         uvloop.run(_serve(settings, connection, ready, listening))

@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 import hekla
+from hekla.lib.open_files import FOUND
 from hekla.node.runtimes import NodeError
 from hekla.node.runtimes.sweep import describe_process, kill_process_of
 from hekla.node.shim.spawner import PROTOCOL
@@ -125,7 +126,7 @@ class SpawnerLink:
                 stdout=written,
                 stderr=written,
                 start_new_session=True,
-                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HEKLA_FILES": str(FOUND)},
             )
             self.pid = self._process.pid
             self.description.write_text(json.dumps(describe_process(self.pid)))

@@ -670,8 +670,14 @@ def _kill_held(held: Held) -> None:
     linux.kill_groups(held.spec["cgroups"])
 
 
-_found_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-"""Of open files, for containers: what we need for ourselves is not theirs."""
+def _limits_found() -> tuple[int, int]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    told = os.environ.get("HEKLA_FILES", "")
+    return int(told) if told else soft, hard
+
+
+_found_limits = _limits_found()
+"""Of open files, for containers: what the agent was started with. What agent and spawner need for themselves is not theirs."""
 
 
 def _raise_limit() -> None:
