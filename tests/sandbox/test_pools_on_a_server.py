@@ -475,6 +475,40 @@ def test_a_sandbox_and_its_pod_that_are_made_together_are_those_that_the_reconci
     virtual_time.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("beside", "is_told"),
+    [
+        ({}, True),
+        ({"containers": [{"name": "main", "image": "python"}, {"name": "helper", "image": "python"}]}, False),
+        ({"initContainers": [{"name": "first", "image": "python", "restartPolicy": "Always"}]}, False),
+    ],
+)
+def test_of_a_new_pod_its_node_hears_the_claim_early_only_where_it_has_one_container(
+    beside: Document, is_told: bool
+) -> None:
+    """Its node goes by the pod alone: the first container that starts, a sidecar maybe, would be told whose the sandbox is."""
+
+    async def scenario() -> None:
+        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
+            stock, told = KubeStock(informers, makes_pods=True), list[str]()
+            await stock.start()
+            patch = {"spec": {"podTemplate": {"spec": beside}}}
+            await on.client.patch(SandboxTemplate, "python", patch, "default")
+            await asyncio.sleep(1.0)
+            blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+            order = Order(
+                session="a", blueprint=blueprint, owner="somebody", tell_made=lambda made: told.append(made.pod_uid)
+            )
+            taking = asyncio.create_task(stock.take(order))
+            while not (found := (await on.client.list(Pod, "default")).items):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)
+            taking.cancel()
+            assert told == ([found[0].metadata.uid] if is_told else [])
+
+    virtual_time.run(scenario())
+
+
 def test_who_waits_for_a_sandbox_goes_on_when_its_node_says_so_and_does_not_wait_for_its_status() -> None:
     async def scenario() -> None:
         async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:

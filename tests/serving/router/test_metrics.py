@@ -1,6 +1,7 @@
 """Books without a socket: what is counted and logged of requests that are over, and the bounds of both."""
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -167,6 +168,29 @@ def test_a_log_that_nobody_takes_is_left_out_and_counted(tmp_path: Path, monkeyp
         await log.flushed()
         assert log.left_out == 100
         assert len((tmp_path / "log").read_text().splitlines()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_file_that_cannot_be_put_aside_grows_on_and_that_is_told_once(tmp_path: Path, monkeypatch: Any) -> None:
+    """One that is mounted by itself, say: of every batch it was said that it could not be written, and each had been."""
+    told = []
+
+    def refuse(path: Path, descriptor: int) -> int:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(access_log, "is_too_large", lambda descriptor: True)
+    monkeypatch.setattr(access_log, "begin_anew", refuse)
+    monkeypatch.setattr(access_log.log, "warning", lambda event, **more: told.append(event))
+
+    async def story() -> None:
+        books, log = Metrics(), AccessLog("json", str(tmp_path / "log"))
+        rows = [books.rows[row] for row in books.fold([over()] * 4, list)]
+        for _ in range(3):
+            log.add([over()] * 4, rows, 0.0)
+            await log.flushed()
+        assert len((tmp_path / "log").read_text().splitlines()) == 12
+        assert told == ["access log cannot be put aside and grows on"]
 
     asyncio.run(story())
 

@@ -219,7 +219,7 @@ class KubeStock:
         await self._until_template(blueprint)
         made = await self._make(order)
         try:
-            if made.pod_uid:
+            if made.is_alone:
                 order.tell_made(made)
             await self.settled(made)
             return await self._ready(made)
@@ -229,15 +229,20 @@ class KubeStock:
             self._drop_soon(made)
             raise
 
-    async def _wanted(self, asking: Coroutine[Any, Any, Decided[Sandbox]]) -> Decided[Sandbox]:
+    async def _wanted(
+        self, asking: Coroutine[Any, Any, Decided[Sandbox]], is_there: Callable[[], bool] = lambda: False
+    ) -> Decided[Sandbox]:
         """The API server's answer. What it does for somebody who leaves meanwhile is undone: it was nobody's until the next sweep.
 
         One task for all that is asked: between two tasks a turn of the loop passes, and with it the commit that they would share.
+        Once the Sandbox `is_there`, what else is asked for it is not waited for: it ends, and drops the Sandbox.
         """
         asked = asyncio.get_running_loop().create_task(asking)
         try:
             return await asyncio.shield(asked)
         except asyncio.CancelledError:
+            if is_there():
+                asked.cancel()
             self._soon(self._undone(asked), "drop what was asked for in vain")
             raise
 
@@ -326,31 +331,31 @@ class KubeStock:
         return await self._made(order, self._document(order, order.node))
 
     async def _made(self, order: Order, document: Document) -> Held:
-        pod_uid = ""
+        pod: Pod | None = None
+        is_there = False
 
         async def with_pod() -> Decided[Sandbox]:
-            nonlocal pod_uid
+            nonlocal pod, is_there
             decided = await self._client.create_soon(Sandbox, document, order.blueprint.namespace)
+            is_there = True
             if self._classes is not None and not decided.object.spec.volume_claim_templates:
                 try:
-                    pod_uid = await self._made_pod(decided.object)
+                    pod = await self._made_pod(decided.object)
                 except BaseException:
                     self._drop_soon(_held(decided.object))
                     raise
             return decided
 
         try:
-            decided = await self._wanted(with_pod())
+            decided = await self._wanted(with_pod(), lambda: is_there)
         except AlreadyExistsError:  # 36^8 names, and one was met
             return await self._made(order, _for_order(document, order))
-        held = replace(_held(decided.object), pod_uid=pod_uid)
+        held = _held(decided.object)
         self._undurable[held.uid] = decided
-        return held
+        return _with_pod(held, pod) if pod is not None else held
 
-    async def _made_pod(self, sandbox: Sandbox) -> str:
-        """The uid of the pod that a new Sandbox is to have, made in its commit; empty: the reconciler makes it, or says why not. ApiError:
-        it cannot be.
-        """
+    async def _made_pod(self, sandbox: Sandbox) -> Pod | None:
+        """The pod that a new Sandbox is to have, made in its commit; None: the reconciler makes it, or says why not. ApiError: it cannot be."""
         has_runtime = self._classes is not None and self._classes.cache.get("", names.RUNTIME_CLASS) is not None
         try:
             document = pod_document(sandbox, has_runtime=has_runtime)
@@ -359,8 +364,8 @@ class KubeStock:
             if error.code == INVALID:  # as it is, it will never be
                 raise
             log.info("pod not made with its sandbox", sandbox=sandbox.metadata.name, error=str(error))
-            return ""
-        return made.object.metadata.uid
+            return None
+        return made.object
 
     def _document(self, order: Order, node: str) -> Document:
         metadata: Document = {
@@ -600,6 +605,11 @@ def _of_interpreter(one: CodeInterpreter) -> Blueprint:
         is_checked=spec.auth_mode == AuthMode.PICOD, budget=meta.annotations.get(names.BUDGET, ""), trouble=interpreter_trouble(one),
         **_sizes(limits),
     )  # fmt: skip
+
+
+def _with_pod(held: Held, pod: Pod) -> Held:
+    is_alone = len(pod.spec.containers) == 1 and not pod.spec.init_containers
+    return replace(held, pod_uid=pod.metadata.uid, is_alone=is_alone)
 
 
 def _of_runtime(one: AgentRuntime) -> Blueprint:

@@ -59,7 +59,7 @@ class Order:
     network: dict[str, Any] = field(default_factory=dict)
     """As E2B's clients write it."""
     tell_made: "Callable[[Held], None]" = field(default=lambda made: None, compare=False)
-    """Told of a new one whose pod is named, before that is bound."""
+    """Told of a new one whose pod is named and has one container, before that is bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,8 @@ class Held:
     session: str
     pod_uid: str = ""
     """Of the pod itself, where a fork has to name it."""
+    is_alone: bool = False
+    """Whether its pod is new and has one container: whatever its node starts there is what the session claims."""
     is_warm: bool = False
     """Whether it had waited for its session."""
     container: str = ""

@@ -234,6 +234,7 @@ class AccessLog:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._writing: asyncio.Future[None] | None = None
+        self._is_stuck = False
         self.left_out = 0
 
     def add(self, batch: Sequence[Exchange], rows: Sequence[Row], wall_offset_s: float) -> None:
@@ -265,10 +266,18 @@ class AccessLog:
     def _put(self, data: bytes) -> None:
         self._file.write(data)
         self._file.flush()
-        if self._path is not None and is_too_large(self._file.fileno()):
-            fresh = os.fdopen(begin_anew(self._path, self._file.fileno()), "ab")
-            self._file.close()
-            self._file = fresh
+        if self._path is not None and not self._is_stuck and is_too_large(self._file.fileno()):
+            self._begin_anew(self._path)
+
+    def _begin_anew(self, path: Path) -> None:
+        try:
+            fresh = os.fdopen(begin_anew(path, self._file.fileno()), "ab")
+        except OSError as error:  # a file that is mounted by itself, or in a directory that is not ours to change
+            self._is_stuck = True
+            log.warning("access log cannot be put aside and grows on", file=str(path), error=str(error))
+            return
+        self._file.close()
+        self._file = fresh
 
     def _written(self, done: "asyncio.Future[None]") -> None:
         self._writing = None
