@@ -342,6 +342,21 @@ class SandboxContract:
 
         self.live(tmp_path, story)
 
+    def test_a_key_is_taken_by_a_daemon_only_if_it_was_told_that_very_one(self, tmp_path: Path) -> None:
+        """Who begins to make a session anew has another key than the one that was expected."""
+
+        async def story(made: Sandboxes) -> None:
+            claim = Claim(session="s-a", public_key="", token_key="an early key")
+            for pod in "ab":
+                made.runtime.expect_claim(pod, claim)
+            same, other = await asyncio.gather(made.start("a"), made.start("b"))
+            assert await made.runtime.claim(same, claim)
+            assert made.runtime.takes_key(same)
+            assert await made.runtime.claim(other, Claim(session="s-a", public_key="", token_key="a later key"))
+            assert not made.runtime.takes_key(other)
+
+        self.live(tmp_path, story)
+
     def test_a_pod_with_a_command_of_its_own_is_claimed_when_it_runs(self, tmp_path: Path) -> None:
         """What it runs is older than its claim, whoever expected that."""
 

@@ -90,8 +90,8 @@ class _Box:
     """Whose it is, or is about to be."""
     is_claimed: bool = False
     takes_key: bool = False
-    is_claimed_early: bool = False
-    """Its daemon was told as it started; who claims it has not heard of that yet."""
+    told_early: Claim | None = None
+    """What its daemon was told as it started; who claims it has not heard of that yet."""
     is_running: bool = False
     is_strange: bool = False
     """An earlier life of this node made it, and its daemon has not been asked yet how it is."""
@@ -330,7 +330,7 @@ class DaemonSandboxes:
         if copy is not None:
             box.session, box.is_claimed = copy.session, True
         elif claim is not None and answer.get("is_claimed") is True:  # a daemon of an older zygote does not look at it
-            box.session, box.is_claimed, box.is_claimed_early = claim.session, True, True
+            box.session, box.is_claimed, box.told_early = claim.session, True, claim
             box.takes_key = answer.get("takes_key") is True
             box.meter.begin()
 
@@ -458,8 +458,10 @@ class DaemonSandboxes:
             if box.session and box.session != session:
                 raise SandboxError(409, "the sandbox was claimed by another session")
             if box.is_claimed:
-                is_news, box.is_claimed_early = box.is_claimed_early, False
-                return is_news
+                early, box.told_early = box.told_early, None
+                if early is not None and _told_of(early)["secrets"] != told.get("secrets"):  # of a try before this one
+                    box.takes_key = False
+                return early is not None
             box.session = session
             await box.remembered()  # before it is told: killed in between, we must not give it to anybody else
             try:
