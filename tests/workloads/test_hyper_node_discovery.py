@@ -138,6 +138,8 @@ def test_the_file_of_another_namespace_makes_nothing() -> None:
         (("nodeLabel: row", "nodeLabel: rack"), "Fabric_A should name at least one label above the host, each once"),
         (("networkTopologyTypes", "types"), "line 3: source label names no labels"),
         (("- source", "source"), "expected a mapping with the list networkTopologyDiscovery|not readable"),
+        (("enabled: true", "enabled: 'true'"), "line 3: enabled is 'true'; write true or false, without quotes"),
+        (("enabled: true", "enabled:"), "line 3: enabled is None; write true or false"),
         (("enabled: true", "enabled: [true"), "line .*: not readable as YAML"),
     ],
     ids=str,

@@ -203,6 +203,9 @@ def _sources(text: str) -> Sequence[Lines]:
         raise DiscoveryError(f"line {error.line}: {error}") from None
     if not isinstance(found, list) or not all(isinstance(one, Lines) for one in found):
         raise DiscoveryError(_EXPECTED)
+    for one in found:
+        if not isinstance(one.get("enabled", False), bool):  # taken for false it would delete what there is
+            raise DiscoveryError(f"line {one.line}: enabled is {one['enabled']!r}; write true or false, without quotes")
     return found
 
 
