@@ -11,6 +11,7 @@ import sys
 
 import structlog
 
+from hekla.lib.spent_code import let_go
 from hekla.placement import kernels
 
 log = structlog.get_logger()
@@ -30,6 +31,7 @@ async def warm_up() -> bool:
         return False
     # Loading takes a third of a second and holds the interpreter's lock only in pieces: a thread keeps the loop alive.
     is_ready = await asyncio.to_thread(kernels.use_compiled)
+    let_go("libllvmlite")  # 50 MB of what loaded them, and is not run again
     log.info("kernels ready", compiled=is_ready)
     return is_ready
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import structlog
 
+from hekla.lib.spent_code import let_go
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.kernel.keeping import keep, kept_at, read, take_turn
 from hekla.serving.router.kernel.object_code import made_for
@@ -47,6 +48,7 @@ async def load(*, niceness: int = 10) -> Kernel | None:
     except _BROKEN as error:
         log.warning("choosing stays plain", why=str(error) or type(error).__name__)
         return None
+    let_go("libllvmlite")  # 50 MB of what loaded the code, and is not run again
     log.info("choosing compiled")
     return kernel
 
