@@ -91,6 +91,21 @@ WAITING = Page(
     ),
     after=("hekla delete -f train.yaml -f old.yaml -f chat.yaml",),
 )  # fmt: skip
+OUT = """\
+apiVersion: v1
+kind: Secret
+metadata: {name: api}
+stringData: {token: sekrit-value-123}
+---
+apiVersion: runtime.agentcube.volcano.sh/v1alpha1
+kind: CodeInterpreter
+metadata:
+  name: out
+  annotations:
+    hekla.dev/egress: "pypi.org, *.pythonhosted.org:443"
+    hekla.dev/egress-secrets: '[{"host": "pypi.org", "header": "Authorization", "secret": "api", "key": "token", "format": "Bearer {}"}]'
+spec: {template: {}}
+"""
 KEY = "KEY=$(cut -d' ' -f2 ~/.local/share/hekla/agents.key)"
 PAGES = {
     "howto/find-out-why.md": Page(
@@ -117,7 +132,11 @@ PAGES = {
     "howto/replay-a-decision.md": WAITING,
     "howto/run-as-an-ordinary-user.md": Page(skipped={"make": "makes the environment anew"}),
     "howto/why-is-it-pending.md": WAITING,
-    "howto/use-sandboxes.md": Page(before=(KEY,)),
+    "howto/use-sandboxes.md": Page(
+        files={"out.yaml": OUT},
+        before=(KEY,),
+        skipped={"hekla agent exec $id -- curl": "wants curl in /usr and the Internet"},
+    ),
     "howto/serve-a-model.md": Page(
         skipped={"hekla up": "is up", "hekla run router": ENDLESS},
         after=("hekla delete -f examples/serving/chat.yaml", "hekla wait modelroute/chat --for=delete --timeout=60s"),
