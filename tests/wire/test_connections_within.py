@@ -11,7 +11,14 @@ from hekla.wire.limits import Limits, is_flood
 
 @pytest.mark.parametrize(
     ("files", "quarter", "half"),
-    [(1024, 256, 512), (2, 1, 1), (1_000_000, 20_000, 20_000), (resource.RLIM_INFINITY, 20_000, 20_000)],
+    [
+        (1024, 256, 512),
+        (2, 1, 1),
+        (10_922, 2730, 5461),
+        (20_000, 11_808, 11_808),
+        (1_000_000, 20_000, 20_000),
+        (resource.RLIM_INFINITY, 20_000, 20_000),
+    ],
 )
 def test_strangers_at_one_door_leave_files_to_the_others(monkeypatch, files, quarter, half):
     """A thousand idle connections at one door took the others away from everybody, where a process may have 1,024 files open."""

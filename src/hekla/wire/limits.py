@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MOST_CONNECTIONS: Final = 20_000
+FOR_OTHERS: Final = 8_192
+"""Files that a full door leaves to all else, where there are more than that."""
 
 
 def connections_within(share: int = 4) -> int:
-    """So many connections of clients may be open at one door: of the files that this process may have open one in `share`, at most 20,000.
+    """So many connections of clients may be open at one door: of the files that this process may have open one in `share`, or all but
+    8,192 where that is more; at most 20,000.
 
     Many shells allow 1,024 files: a thousand idle connections of a stranger at one door, far from its bound of 20,000, took API server,
     router and gateway of a platform away from everybody.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, soft // share))
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(1, min(MOST_CONNECTIONS, max(soft // share, soft - FOR_OTHERS)))
 
 
 def is_flood(connections: int, most: int) -> bool:
