@@ -7,7 +7,7 @@ from hekla.api.core import Pod
 from hekla.api.crd import CUSTOM_KINDS
 from hekla.api.kthena import ModelRoute, ModelServer
 from hekla.apiserver.cel_engine import cel
-from hekla.app.standalone.answering import ANSWERS_OF, registration
+from hekla.app.standalone.answering import ANSWERS_OF, place_of, registration
 from hekla.app.standalone.components import controller_kinds, is_optional, scheduler_kinds
 from hekla.app.standalone.manifests import ROUTER_DATA, Installation, InstallError, crds, files, rendered
 from hekla.app.standalone.rights import rights_of
@@ -385,7 +385,7 @@ def test_renewals_of_leases_do_not_wait_with_everything_else():
 def test_the_registration_that_a_scheduler_makes_anew_is_what_was_installed():
     """kubectl warns of an object without the note of what it applied."""
     [installed] = of_kind(documents(), "APIService")
-    made = registration("hekla-system", "Yw==")
+    made = registration("hekla-system", "Yw==", place_of("volcano"))  # as a scheduler of that name finds it
     note = json.loads(made["metadata"]["annotations"].pop("kubectl.kubernetes.io/last-applied-configuration"))
     assert note.pop("metadata") == {**installed["metadata"], "annotations": {}}
     assert note == {key: value for key, value in installed.items() if key != "metadata"}

@@ -269,7 +269,7 @@ def registration(namespace: str, ca_bundle: str, place: Place = USUAL, lease: st
     """The registration with the service and the authorities of who answers."""
     installed = unanswered()
     service = {"namespace": namespace, "name": place.service, "port": 443}
-    told = {LAST_APPLIED: _as_applied(installed)} if place is USUAL else {}
+    told = {LAST_APPLIED: _as_applied(installed)} if place == USUAL else {}
     metadata = {**installed["metadata"], "name": place.registration, "annotations": {**told, ANSWERS_OF: lease}}
     spec = {**installed["spec"], "version": place.version, "service": service, "caBundle": ca_bundle}
     return {**installed, "metadata": metadata, "spec": spec}
