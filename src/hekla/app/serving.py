@@ -16,7 +16,7 @@ import uvloop
 from hekla.app.data_directory import DataDirectoryError, file_trouble
 from hekla.app.logging import configure_logging
 from hekla.app.settings import Settings
-from hekla.lib.open_files import raise_open_files
+from hekla.wire.open_files import raise_open_files
 
 if TYPE_CHECKING:
     from hekla.app.embedded import Platform

@@ -11,8 +11,8 @@ import sys
 
 import structlog
 
-from hekla.lib.spent_code import let_go
 from hekla.placement import kernels
+from hekla.wire.spent_code import let_go
 
 log = structlog.get_logger()
 

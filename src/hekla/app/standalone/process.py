@@ -20,7 +20,7 @@ from hekla.app.standalone.node_settings import NodeSettings
 from hekla.app.standalone.office import Office
 from hekla.app.standalone.settings import StandaloneSettings, host_and_port
 from hekla.kube.kubeconfig import Connection, in_cluster_connection, load_kubeconfig
-from hekla.lib.open_files import raise_open_files
+from hekla.wire.open_files import raise_open_files
 from hekla.wire.server import Server
 
 log = structlog.get_logger(__name__)

@@ -17,12 +17,12 @@ from hekla.app.standalone.process import StandaloneError, connection_of
 from hekla.kube.api_client import USER_AGENT, ApiClient
 from hekla.kube.informer import Informers
 from hekla.kube.kubeconfig import Connection
-from hekla.lib.open_files import raise_open_files
 from hekla.serving.router.authentication import ApiKeyError
 from hekla.serving.router.configuration import ConfigurationError
 from hekla.serving.router.running import Router
 from hekla.serving.router.settings import RouterSettings, from_environment
 from hekla.serving.router.variables import VariableError
+from hekla.wire.open_files import raise_open_files
 
 MOST_PROCESSES = 256
 

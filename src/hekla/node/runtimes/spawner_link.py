@@ -20,10 +20,10 @@ from typing import Any
 import structlog
 
 import hekla
-from hekla.lib.open_files import FOUND
 from hekla.node.runtimes import NodeError
 from hekla.node.runtimes.sweep import describe_process, kill_process_of
 from hekla.node.shim.spawner import PROTOCOL
+from hekla.wire.open_files import FOUND
 
 log = structlog.get_logger(__name__)
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import structlog
 
-from hekla.lib.spent_code import let_go
 from hekla.serving.router.kernel.functions import Kernel
 from hekla.serving.router.kernel.keeping import keep, kept_at, read, take_turn
 from hekla.serving.router.kernel.object_code import made_for
+from hekla.wire.spent_code import let_go
 
 MODULE: Final = "hekla.serving.router.kernel.compiling"
 _CHILD: Final = "import os; os.nice({niceness}); out = os.dup(1); os.dup2(2, 1); from {module} import main; main(out)"

@@ -43,9 +43,8 @@ def read_on(state, number, now):
     set_word(engine, Engine.RESTS, 0)
     command = read_engine(state, number, now)
     is_there = word(engine, Engine.PHASE) != EnginePhase.FREE and word(engine, Engine.GENERATION) == generation
-    if (
-        had_rested != 0 and is_there and word(engine, Engine.IS_DEAF) != 0
-    ):  # it has been asked more than it took, and hears all since
+    # one that has been asked more than it took meanwhile hears all since
+    if had_rested != 0 and is_there and word(engine, Engine.IS_DEAF) != 0:
         change_watch(state, number, HEARD)
     return command
 
@@ -66,9 +65,8 @@ def rested(state, is_over, now):
         engine = engine_at(state, number)
         if word(engine, Engine.GENERATION) != generation or word(engine, Engine.RESTS) == 0:
             continue
-        if (
-            word(engine, Engine.PHASE) != EnginePhase.BUSY or word(engine, Engine.CLIENT) < 0
-        ):  # it ended, or goes to Python
+        is_busy = word(engine, Engine.PHASE) == EnginePhase.BUSY and word(engine, Engine.CLIENT) >= 0
+        if not is_busy:  # it ended, or goes to Python
             continue
         command = read_on(state, number, now)
         if command != Command.NOTHING:

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hekla.lib.spent_code import let_go
+from hekla.wire.spent_code import let_go
 
 STORY = """
 import re, sqlite3
 from pathlib import Path
-from hekla.lib.spent_code import let_go
+from hekla.wire.spent_code import let_go
 
 def resident(library):
     found = re.findall(r"r-xp [^\\n]*" + library + r"[^\\n]*\\n(?:[A-Z][^\\n]*\\n)*?Rss: +(\\d+)", Path("/proc/self/smaps").read_text())
