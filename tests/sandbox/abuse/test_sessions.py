@@ -440,8 +440,9 @@ def test_a_flood_of_connections_is_cut_and_keeps_no_file_open():
 
     async def scenario(client):
         opened = []
-        for _ in range(40):
-            reader, writer = await asyncio.open_connection("127.0.0.1", client.gateway.port)
+        for number in range(40):
+            source = (f"127.0.0.{1 + number % 2}", 0)
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.gateway.port, local_addr=source)
             writer.write(b"POST / HTTP/1.1\r\n")
             opened.append((reader, writer))
 

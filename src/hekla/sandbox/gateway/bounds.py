@@ -10,7 +10,8 @@ class Bounds:
     """Bounds of the data plane."""
 
     connections: int = field(default_factory=connections_within)
-    """Open connections of clients; one more is answered 503 and closed."""
+    """Open connections of clients; one more is answered 503 and closed. One address may have three times as many as are still free, so
+    at most three quarters; one more of it is answered 429 and closed."""
 
     requests: int = 1000
     """Requests under way, together; one more is answered 429 in its door's words."""
@@ -26,6 +27,9 @@ class Bounds:
 
     document_bytes: int = 4 * 1024 * 1024
     """Body of a request that the gateway reads itself; beyond it 413. What passes through has no such bound."""
+
+    handshake_timeout_s: float = 10.0
+    """From a connection to the agreement on TLS; beyond it closed."""
 
     head_timeout_s: float = 30.0
     """From the first byte of a request to the end of its head; beyond it 408."""

@@ -21,6 +21,7 @@ from hekla.sandbox.gateway.inside import Inside, InsidePool, InsidePools
 from hekla.sandbox.gateway.metrics import GatewayMetrics
 from hekla.sandbox.gateway.minting import Mint
 from hekla.sandbox.gateway.relay import Errand, Passage
+from hekla.sandbox.gateway.shares import Answer
 from hekla.sandbox.gateway.strangers import Strangers
 from hekla.sandbox.gateway.unsaid import unsaid, without_quotes
 from hekla.sandbox.gateway.visitors import Taker, Visitor
@@ -403,6 +404,10 @@ class GatewayFront:
     def refused(self, visitor: Visitor, status: int, sentence: str) -> bytes:
         """A request was refused before it was one."""
         return document({"error": sentence})
+
+    def turned_away(self, answer: Answer) -> None:
+        """A connection was not let in: counted."""
+        self._house.metrics.turned_away(answer)
 
 
 def _deciding(head: RequestHead) -> dict[str, str]:

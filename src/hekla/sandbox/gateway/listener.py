@@ -3,11 +3,12 @@
 import asyncio
 import socket
 import ssl
-from typing import Any
 
 from hekla.sandbox.gateway.bounds import Bounds
 from hekla.sandbox.gateway.inside import InsidePools
+from hekla.sandbox.gateway.thresholds import Thresholds
 from hekla.sandbox.gateway.visitors import Doorway, Front, Phase, Visitor
+from hekla.wire.accepting import Port
 
 TICK_S = 0.25
 _BACKLOG = 4096
@@ -19,7 +20,8 @@ class Listener:
     def __init__(self, front: Front, bounds: Bounds, pools: InsidePools) -> None:
         self._doorway = Doorway(front, bounds)
         self._pools = pools
-        self._server: asyncio.Server | None = None
+        self._thresholds: Thresholds | None = None
+        self._opened: Port | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self.port = 0
 
@@ -27,17 +29,19 @@ class Listener:
         self, host: str, port: int, *, door: socket.socket | None = None, ssl_context: ssl.SSLContext | None = None
     ) -> None:
         """Listen; port 0 picks one. A `door` is open already, and some may wait there."""
-        where: dict[str, Any] = {"host": host, "port": port} if door is None else {"sock": door}
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Visitor(self._doorway), backlog=_BACKLOG, ssl=ssl_context, **where
+        if ssl_context is not None:
+            self._thresholds = Thresholds(self._doorway, ssl_context)
+        welcome = self._thresholds.welcome if self._thresholds is not None else None
+        self._opened = Port(lambda: Visitor(self._doorway), welcome=welcome)
+        self.port = (
+            self._opened.take(door) if door is not None else await self._opened.open(host, port, backlog=_BACKLOG)
         )
-        self.port = self._server.sockets[0].getsockname()[1]
         self._tick()
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
-        return len(self._doorway.visitors)
+        return len(self._doorway.visitors) + (self._thresholds.count if self._thresholds is not None else 0)
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -49,10 +53,12 @@ class Listener:
 
     async def stop(self, grace_s: float) -> None:
         """Accept no more, finish what is under way; after the grace drop what is left."""
-        if self._server is None:
+        if self._opened is None:
             return
-        self._server.close()
+        self._opened.close()
         self._doorway.is_draining = True
+        if self._thresholds is not None:
+            self._thresholds.close()
         for visitor in tuple(self._doorway.visitors):
             if visitor.phase in (Phase.IDLE, Phase.HEAD):
                 visitor.close()

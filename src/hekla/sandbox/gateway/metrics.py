@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 
 from hekla.kube.measured import Collector, Family, Tally, metric
+from hekla.sandbox.gateway.shares import Answer
 from hekla.sandbox.sessions.counts import FAMILIES as OF_SESSIONS
 from hekla.sandbox.sessions.counts import START_S, SessionCounts
 
@@ -22,8 +23,14 @@ ANSWER = Family(
     "hekla_agents_answer_seconds", "histogram", "Requests that the gateway answered itself.", ("door",), START_S
 )
 WOKEN = Family("hekla_agents_woken_total", "counter", "Requests that woke a session.")
+TURNED_AWAY = Family(
+    "hekla_agents_connections_refused_total",
+    "counter",
+    "Connections that were not let in, by why: the gateway was full, or their address had its share.",
+    ("why",),
+)
 SESSIONS = Family("hekla_agents_sessions", "gauge", "Live sessions by state.", ("state",))
-COUNTED = (PASSED, PASSAGE, ANSWERED, ANSWER, WOKEN)
+COUNTED = (PASSED, PASSAGE, ANSWERED, ANSWER, WOKEN, TURNED_AWAY)
 FAMILIES = (*COUNTED, SESSIONS, *OF_SESSIONS)
 
 
@@ -34,6 +41,8 @@ class GatewayMetrics:
         self._tally = Tally()
         for digit in range(1, 6):
             self._tally.count(PASSED, f"{digit}", by=0)
+        for answer in (Answer.FULL, Answer.SHARE):
+            self._tally.count(TURNED_AWAY, answer, by=0)
 
     def passed(self, status: int, took_s: float) -> None:
         """A request to a sandbox is over; counted by the class of its status."""
@@ -48,6 +57,10 @@ class GatewayMetrics:
     def woken(self) -> None:
         """A request woke a session."""
         self._tally.count(WOKEN)
+
+    def turned_away(self, answer: Answer) -> None:
+        """A connection was not let in."""
+        self._tally.count(TURNED_AWAY, answer)
 
     def collect(self, sessions: Mapping[str, int], counts: SessionCounts) -> Iterator[Metric]:
         """All families, as they stand now; `sessions` counts live ones by state."""

@@ -9,6 +9,8 @@ stranger's misses would shut out everybody.
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from hekla.sandbox.gateway.shares import origin_of
+
 
 @dataclass(slots=True)
 class Strangers:
@@ -21,23 +23,25 @@ class Strangers:
     most: int = 10_000
     """Addresses that are remembered; the one that missed longest ago is forgotten."""
     _misses: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
-    """By address: how many, and as of when."""
+    """By origin: how many, and as of when."""
 
     def missed(self, address: str, now: float) -> None:
         """It asked for what is not there."""
-        self._misses[address] = (self._left(address, now) + 1.0, now)
-        self._misses.move_to_end(address)
+        origin = origin_of(address)
+        self._misses[origin] = (self._left(origin, now) + 1.0, now)
+        self._misses.move_to_end(origin)
         if len(self._misses) > self.most:
             self._misses.popitem(last=False)
 
     def is_over(self, address: str, now: float) -> bool:
         """Whether it has missed too often."""
-        return address in self._misses and self._left(address, now) >= self.at_once
+        origin = origin_of(address)
+        return origin in self._misses and self._left(origin, now) >= self.at_once
 
     def __bool__(self) -> bool:
         """Whether anybody has missed at all: most gateways never see one, and pay nothing."""
         return bool(self._misses)
 
-    def _left(self, address: str, now: float) -> float:
-        count, since = self._misses.get(address, (0.0, now))
+    def _left(self, origin: str, now: float) -> float:
+        count, since = self._misses.get(origin, (0.0, now))
         return max(0.0, count - (now - since) * self.per_s)

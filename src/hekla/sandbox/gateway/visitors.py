@@ -13,11 +13,12 @@ from typing import Protocol, cast
 
 from hekla.sandbox.gateway.answers import whole
 from hekla.sandbox.gateway.bounds import Bounds
+from hekla.sandbox.gateway.shares import Answer, Entry, Shares, origin_of
 from hekla.wire.chunks import BrokenChunksError, Chunks
-from hekla.wire.limits import is_flood
 from hekla.wire.raw_heads import RefusedHeadError, RequestHead, read_request
 
 _MAY_END = re.compile(rb"\n\r?\n")
+_AGAIN = b"retry-after: 1\r\n"
 _LINGER_S = 2.0
 """A client that is refused while it still sends needs a moment to read why, before the connection is cut."""
 
@@ -56,6 +57,9 @@ class Front(Protocol):
     def refused(self, visitor: "Visitor", status: int, sentence: str) -> bytes:
         """A request was refused before it was one: the answer's body."""
 
+    def turned_away(self, answer: Answer) -> None:
+        """A connection was not let in."""
+
 
 class Doorway:
     """What the connections of one gateway share."""
@@ -64,9 +68,17 @@ class Doorway:
         self.front = front
         self.bounds = bounds
         self.visitors: set[Visitor] = set()
+        self.shares = Shares(bounds.connections)
         self.now = 0.0
         """Coarse: of the last sweep."""
         self.is_draining = False
+
+    def enter(self, peername: object) -> Entry:
+        """A connection comes from there; whoever has its entry gives it back to `shares`."""
+        entry = self.shares.enter(origin_of(_address(peername)))
+        if entry.answer is not Answer.COME_IN:
+            self.front.turned_away(entry.answer)
+        return entry
 
 
 class Phase(Enum):
@@ -85,12 +97,14 @@ class Visitor(asyncio.Protocol):
     """One connection of one client."""
 
     __slots__ = (
-        "_buffer", "_chunks", "_doorway", "_is_answered", "_is_held", "_is_paused", "_keeps", "_lags_since", "_left", "_taker",
-        "phase", "since", "transport",
+        "_buffer", "_chunks", "_doorway", "_entry", "_is_answered", "_is_held", "_is_paused", "_keeps", "_lags_since", "_left", "_taker",
+        "has_come", "phase", "since", "transport",
     )  # fmt: skip
 
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: Doorway, entry: Entry | None = None) -> None:
+        """`entry` is of one who has been at the door already, to agree on TLS."""
         self._doorway = doorway
+        self._entry = entry
         self._buffer = b""
         self._taker: Taker | None = None
         self._chunks: Chunks | None = None
@@ -103,6 +117,7 @@ class Visitor(asyncio.Protocol):
         """Whether the answer was written before the body ended."""
         self._keeps = True
         self._lags_since = 0.0
+        self.has_come = False
         self.phase = Phase.IDLE
         self.since = doorway.now
         """When the phase began, coarsely; in a body, when something of it came last."""
@@ -111,8 +126,7 @@ class Visitor(asyncio.Protocol):
     @property
     def peer(self) -> str:
         """The client's address."""
-        address = self.transport.get_extra_info("peername")
-        return str(address[0]) if isinstance(address, tuple) else ""
+        return _address(self.transport.get_extra_info("peername"))
 
     @property
     def is_tls(self) -> bool:
@@ -120,23 +134,35 @@ class Visitor(asyncio.Protocol):
         return self.transport.get_extra_info("ssl_object") is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let it in, unless there are too many."""
+        """Let it in, unless there are too many, or too many of its address."""
         self.transport = cast(asyncio.Transport, transport)
         doorway = self._doorway
         self.transport.set_write_buffer_limits(high=doorway.bounds.write_ahead_bytes)
         doorway.visitors.add(self)
-        if is_flood(len(doorway.visitors), doorway.bounds.connections):
+        self.has_come = True
+        entry = self._entry = self._entry or doorway.enter(transport.get_extra_info("peername"))
+        if entry.answer is Answer.COME_IN:
+            return
+        if not entry.is_told:
             self.cut()
-        elif len(doorway.visitors) > doorway.bounds.connections:
-            self.refuse(503, f"{doorway.bounds.connections} connections are open; try again later")
+        elif entry.answer is Answer.SHARE:
+            self.refuse(429, _share_sentence(entry.origin, doorway.shares), _AGAIN)
+        else:
+            self.refuse(503, f"{doorway.bounds.connections} connections are open; try again later", _AGAIN)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client left: whatever runs for it ends."""
         self._doorway.visitors.discard(self)
+        self.stay_out()
         self.phase = Phase.CLOSING
         taker, self._taker = self._taker, None
         if taker is not None:
             taker.abandon()
+
+    def stay_out(self) -> None:
+        """Give its place at the door back."""
+        if self._entry is not None:
+            self._doorway.shares.leave(self._entry)
 
     def eof_received(self) -> bool:
         """The client sends no more; behind an upgrade that is its business, otherwise it has left."""
@@ -304,10 +330,10 @@ class Visitor(asyncio.Protocol):
             if data:
                 self._take_head(data)
 
-    def refuse(self, status: int, sentence: str) -> None:
+    def refuse(self, status: int, sentence: str, lines: bytes = b"") -> None:
         """Turn a request away that cannot be read, read nothing more, and leave the client time to see why."""
         body = self._doorway.front.refused(self, status, sentence)
-        self.transport.write(whole(status, body, keeps_alive=False))
+        self.transport.write(whole(status, body, lines=lines, keeps_alive=False))
         self._part(Phase.LINGER)
 
     def _part(self, phase: Phase) -> None:
@@ -330,7 +356,8 @@ class Visitor(asyncio.Protocol):
         """What was written still goes out."""
         self._taker, self._buffer = None, b""
         self.phase, self.since = Phase.CLOSING, self._doorway.now
-        self.transport.close()
+        if not self.transport.is_closing():  # asyncio's TLS, closed twice, can be asked nothing any more
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """The client reads slower than it is answered."""
@@ -354,7 +381,7 @@ class Visitor(asyncio.Protocol):
                 self._taker.tick(now)
         elif phase is Phase.IDLE:
             if waited_s > bounds.idle_timeout_s:
-                self.transport.close()
+                self.close()
         elif phase is Phase.HEAD:
             if waited_s > bounds.head_timeout_s:
                 self.refuse(408, f"no whole head came within {bounds.head_timeout_s:g} s")
@@ -365,3 +392,14 @@ class Visitor(asyncio.Protocol):
                 self.transport.abort()
         elif waited_s > (_LINGER_S if phase is Phase.LINGER else bounds.send_timeout_s):
             self.transport.abort()
+
+
+def _address(peername: object) -> str:
+    return str(peername[0]) if isinstance(peername, tuple) else ""
+
+
+def _share_sentence(origin: str, shares: Shares) -> str:
+    return (
+        f"{shares.of(origin)} connections from {origin or 'one address'} are open, and one address may have at most three times"
+        f" as many as are still free ({shares.most - shares.taken}); close some, or try again later"
+    )
