@@ -11,6 +11,7 @@ from hekla.api.kthena import AutoscalingPolicy, ModelServing, labels
 from hekla.kube.errors import NotFoundError
 from hekla.serving.router import holding as holding_module
 from hekla.serving.router.holding import HOLD_S, LOOK_S, Holding
+from hekla.serving.router.patience import RESTART_S
 from hekla.serving.router.plan import Refusal, Waiting
 from hekla.serving.router.waking import AGAIN_S, KEEP_S, Waking
 from serving.router.worldkit import director, plan_of, pod, question, route, server, to
@@ -98,7 +99,7 @@ def test_a_model_that_was_scaled_up_again_has_no_0_replicas_though_its_engines_d
     door.servings = [serving(replicas=1)]
     door.desk.world.note(None, pod("a", {"app": "llama"}, ready=False))
     assert isinstance(door.ask(), Waiting)
-    door.now = holding_module.RESTART_S
+    door.now = RESTART_S
     assert door.ask().next(door.now).for_operators == "no available pods for model server: ml/llama"
 
 

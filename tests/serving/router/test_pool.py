@@ -128,7 +128,7 @@ def test_who_failed_sits_out_longer_each_time_and_an_answer_forgives_all():
     pool.fault(one, 1.0)
     assert list(pool.candidates(1.0 + BENCH_S[0])) == [other]
     assert list(pool.candidates(1.0 + BENCH_S[1])) == [one, other]
-    one.answered()
+    one.answered(1.1)
     pool.fault(one, 9.0)
     assert list(pool.candidates(9.0 + BENCH_S[0])) == [one, other]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hekla.serving.router.holding import RESTART_S
+from hekla.serving.router.patience import RESTART_S
 from hekla.serving.router.plan import Refusal, Waiting
 from serving.router import proxykit as kit
 from serving.router.test_holding import Door
@@ -28,6 +28,11 @@ def engine_is_back(door):
     door.desk.world.note(old, pod("a", {"app": "llama"}, uid="a-1", restarts=1))
 
 
+def engine_goes(door):
+    old = door.desk.world._pods["ml/a"]
+    door.desk.world.note(old, pod("a", {"app": "llama"}, uid="a-1", restarts=1, ready=False))
+
+
 def test_a_request_waits_for_the_lone_engine_that_restarts():
     door = restarting()
     assert isinstance(door.ask(), Waiting)
@@ -47,8 +52,8 @@ def test_half_a_minute_after_the_first_request_met_nobody_all_are_refused_until_
     assert (refusal.status, refusal.retry_after_s) == (503, 5.0)
     assert isinstance(door.ask().next(door.now), Refusal)
     engine_is_back(door)
-    old = door.desk.world._pods["ml/a"]
-    door.desk.world.note(old, pod("a", {"app": "llama"}, uid="a-1", restarts=1, ready=False))
+    door.now += 4 * RESTART_S
+    engine_goes(door)
     assert isinstance(door.ask(), Waiting)
 
 
@@ -65,8 +70,9 @@ def test_an_engine_that_takes_no_connection_is_tried_again_when_it_has_sat_out()
     door.now = engine.benched_until
     door.holding.tick()
     assert door.told == [None]
-    engine.answered()
+    engine.answered(door.now)
     door.holding.tick()
+    door.now += 4 * RESTART_S
     assert door.holding.hold(backend).until == door.now + RESTART_S
 
 

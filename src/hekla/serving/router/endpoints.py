@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from hekla.serving.router.prefix.precise import PreciseIndex
 
 BENCH_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""How long an endpoint sits out after its first, second, ... fault in a row."""
+"""How long an endpoint sits out after its first, second, ... fault in a row; faults of the rows before count, too (`CALM_S`)."""
+CALM_S = 10.0
+"""After so long of answering, one fault of the rows before is forgotten, and after as long again the next.
+
+As Envoy's outlier detection has it, which sets a host aside for longer each time and takes one time back for each of its intervals (10 s)
+in which it was not: https://www.envoyproxy.io/docs/envoy/latest/intro/arch_overview/upstream/outlier
+"""
 
 
 class Counts(ctypes.Structure):
@@ -121,7 +127,15 @@ class Endpoint(Counts):
     """Whether its KV events are followed."""
 
     faults: int = 0
-    """In a row."""
+    """In a row: how often it was set aside since it last answered."""
+    illnesses: int = 0
+    """Of these, those for which it is to sit out longer the next time, too: not those of an engine that had no room."""
+    relapses: int = 0
+    """Those of the rows before that were not forgotten by `calm_since`."""
+    calm_since: float = 0.0
+    """When the last row ended."""
+    faulted_at: float = 0.0
+    """When it last failed."""
     benched_until: float = 0.0
     """When it may be tried again; it is tried earlier if nobody else is left."""
 
@@ -139,20 +153,38 @@ class Endpoint(Counts):
         if not self.in_flight:
             self.busy_s += now - self.busy_since
 
-    def fault(self, now: float) -> None:
-        """It failed an attempt: others are asked first for a while."""
-        self.benched_until = now + BENCH_S[min(self.faults, len(BENCH_S) - 1)]
+    def fault(self, now: float, *, is_ill: bool = True) -> None:
+        """It failed an attempt: others are asked first for a while, the longer the more often that was so lately.
+
+        Many requests that fail at once are one fault. `is_ill`: whether it is to sit out longer the next time, too, once it has answered.
+        """
+        self.faulted_at = now
+        if now < self.benched_until:
+            return
+        lately = self._relapses(now) if is_ill else 0
+        self.benched_until = now + BENCH_S[min(self.faults + lately, len(BENCH_S) - 1)]
         self.faults += 1
+        self.illnesses += is_ill
 
     def answered_at(self, when: float) -> None:
         """It answered then, of which is told late: what went wrong since is not forgiven."""
-        if self.faults and when > self.benched_until - BENCH_S[min(self.faults, len(BENCH_S)) - 1]:
-            self.answered()
+        if self.faults and when > self.faulted_at:
+            self.answered(when)
 
-    def answered(self) -> None:
-        """It answered: whatever was, is forgiven."""
-        self.faults = 0
+    def answered(self, now: float) -> None:
+        """It answered, and is asked as all others are; how often it has failed is remembered for a while, if it sat out to the end.
+
+        Where it answers before that, others' requests went well all the time: nothing was wrong but that one.
+        """
+        if now >= self.benched_until:
+            self.relapses = min(self.illnesses + self._relapses(now), len(BENCH_S))
+            self.calm_since = now
+        self.faults = self.illnesses = 0
         self.benched_until = 0.0
+
+    def _relapses(self, now: float) -> int:
+        """Faults of the rows before that are not forgotten by now."""
+        return max(0, self.relapses - int((now - self.calm_since) / CALM_S)) if self.relapses else 0
 
 
 @dataclass(frozen=True, slots=True)

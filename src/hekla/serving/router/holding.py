@@ -4,7 +4,8 @@ scaled to nothing     An AutoscalingPolicy may wake it, or those of its roles th
                       is told that it is wanted (`waking.py` writes the wish, the scheduler finds room in the model's queue).
                       Where its minimum is raised meanwhile, they wait on, and who comes waits with them, no longer than they.
 engines restart       Its pods are there, and none is ready or none takes connections: held until one is, for half a minute
-                      after the first request that met nobody. Then requests are refused at once, until an engine is back.
+                      after the first request that met nobody. Then requests are refused at once, until an engine is back. Engines
+                      that come and go are waited for in all no longer than that (`patience.py`).
 anything else         Nobody would come: the client is told at once, and of a model that was scaled to nothing by hand, that.
 
 Who waited in vain is told what for: engines that did not start, or room that was not found for them. Whose model, policy or route
@@ -22,12 +23,11 @@ from hekla.serving.autoscaler.units import Unit, readable_units_of
 from hekla.serving.router.backends import Backend, selects
 from hekla.serving.router.endpoints import Endpoint
 from hekla.serving.router.held import Held
+from hekla.serving.router.patience import RESTART_S, Patience
 from hekla.serving.router.plan import Refusal, Waiting
 
 HOLD_S: Final = 300.0
 """How long a request is held: an engine of a large model takes minutes to start."""
-RESTART_S: Final = 30.0
-"""How long after the first request that met nobody requests wait for engines that restart."""
 MOST_HELD: Final = 1_000
 """Requests held for one model; one more is refused."""
 LOOK_S: Final = 1.0
@@ -38,6 +38,13 @@ thousand within 2 s. Together they kept everybody else waiting for 20 ms, and lo
 
 TOO_LATE: Final = Refusal(504, "pod_discovery", f"no engine of the model became ready within {HOLD_S:.0f} s")
 GONE: Final = Refusal(503, "pod_discovery", f"no engine of the model came back within {RESTART_S:.0f} s", 5.0)
+FLAPPING: Final = Refusal(
+    503,
+    "pod_discovery",
+    "the model's engines come and go, and none came back in the time for which they are waited for; try again in 5 s",
+    5.0,
+)
+"""What is said where engines came back meanwhile and went again."""
 ROOM: Final = "; its engines wait for room in the cluster"
 SWITCHED_OFF: Final = "; ModelServing {} has 0 replicas, and no AutoscalingPolicy wakes it: scale it up"
 FULL: Final = Refusal(
@@ -82,13 +89,13 @@ class Holding:
         self._now = now
         self._held: dict[str, list[_Held]] = defaultdict(list)
         self._backends: dict[str, Backend] = {}
-        self._out_since: dict[str, float] = {}
-        """When a request first met nobody, by backend, until an engine answers."""
+        self._patience: dict[str, Patience] = {}
+        """What is left of the time for which engines are waited for, by backend; not of those that have all of it."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is remembered."""
-        return not (self._held or self._backends or self._out_since)
+        return not (self._held or self._backends or self._patience)
 
     def hold(self, backend: Backend) -> Refusal | Waiting | None:
         """Hold a request for a backend whose engines are not there, or take no connections; None: nobody would come."""
@@ -99,7 +106,9 @@ class Holding:
         elif backend.is_empty and (waking := self._waking_until(key)) > now and self._scaled(backend):
             until, late = waking, TOO_LATE
         elif backend.matched:
-            until, late = self._out_since.setdefault(key, now) + RESTART_S, GONE
+            patience = self._patience.setdefault(key, Patience())
+            until = patience.out(now)
+            late = GONE if patience.left_s >= RESTART_S else FLAPPING
         else:
             backend.decode.absence = self._switched_off(backend)
             return None
@@ -139,16 +148,14 @@ class Holding:
 
     def joined(self, backend: Backend) -> None:
         """An engine is ready: whoever waits for its model asks the desk again."""
-        self._out_since.pop(backend.traits.books, None)
+        if (patience := self._patience.get(backend.traits.books)) is not None:
+            patience.back(self._now())
         self._resume(backend.traits.books)
 
     def tick(self) -> None:
         """Tell who waited too long, and have engines that took no connection tried again when they have sat out."""
         now = self._now()
-        for key in [*self._out_since]:
-            backend = self._backends[key]
-            if not backend.matched or any(not one.faults for one in _engines(backend)):
-                del self._out_since[key]  # it answered, or is no more
+        self._keep_patience(now)
         looks = now - self._looked_at >= LOOK_S
         self._looked_at = now if looks else self._looked_at
         if self._is_asking or (looks and self._version_asked != self._version()):
@@ -166,8 +173,17 @@ class Holding:
                 self._held[key] = left
             else:
                 del self._held[key]
-        for key in [key for key in self._backends if key not in self._held and key not in self._out_since]:
+        for key in [key for key in self._backends if key not in self._held and key not in self._patience]:
             del self._backends[key]
+
+    def _keep_patience(self, now: float) -> None:
+        """Note whose engines answer, and forget whose have answered for so long that nothing is missing, or are no more."""
+        for key, patience in [*self._patience.items()]:
+            backend = self._backends[key]
+            if any(not one.faults for one in _engines(backend)):
+                patience.back(now)
+            if not backend.matched or patience.is_whole(now):
+                del self._patience[key]
 
     def _is_vain(self, backend: Backend) -> bool:
         """Whether nobody would come any more, as for `hold`; a minimum that was raised meanwhile brings an engine all the same."""

@@ -89,7 +89,7 @@ class LocalPlan:
         """Its counts are taken back and the endpoint sits out; a busy one is busy, not ill, but others are asked first all the same."""
         if self._charge is not None:
             self._charge.end(now)
-            self._pool.fault(self._charge.endpoint, now)
+            self._pool.fault(self._charge.endpoint, now, is_busy=fault is Fault.BUSY)
             self._charge = None
 
     def first_byte(self, now: float) -> None:

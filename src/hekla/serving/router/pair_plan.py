@@ -119,15 +119,15 @@ class PairPlan:
         pair, self._pair, self._next_leg = self._pair, None, None
         self._release(now)
         if pair is None:
-            self._fault(self._pairing.decode, attempt.target, now)
+            self._fault(self._pairing.decode, attempt.target, fault, now)
             return
         self._tried[0].append(pair.prefill)
         if attempt.on_answer is None:
             self._tried[1].append(pair.decode)
-        is_prefills = attempt.target is not pair.decode
-        self._fault(
-            *((self._pairing.prefill, pair.prefill) if is_prefills else (self._pairing.decode, pair.decode)), now
-        )
+        if attempt.target is not pair.decode:
+            self._fault(self._pairing.prefill, pair.prefill, fault, now)
+        else:
+            self._fault(self._pairing.decode, pair.decode, fault, now)
 
     def first_byte(self, now: float) -> None:
         """The answer began."""
@@ -138,7 +138,7 @@ class PairPlan:
         if isinstance(self._decode_charge, Charge):
             self._decode_charge.first_byte(now)
         elif self._decode_charge is not None:
-            self._decode_charge.endpoint.answered()
+            self._decode_charge.endpoint.answered(now)
 
     def ended(self, usage: Usage | None, now: float) -> None:
         """Learn how long answers are, and take the counts back."""
@@ -232,9 +232,9 @@ class PairPlan:
                 charge.end(now)
         self._prefill_charge = self._decode_charge = None
 
-    def _fault(self, pool: Pool, target: Target, now: float) -> None:
+    def _fault(self, pool: Pool, target: Target, fault: Fault, now: float) -> None:
         if isinstance(target, Endpoint):
-            pool.fault(target, now)
+            pool.fault(target, now, is_busy=fault is Fault.BUSY)
 
     def _no_pair(self) -> Refusal:
         if self._attempts:

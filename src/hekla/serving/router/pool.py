@@ -344,11 +344,17 @@ class Pool:
         if not charge.is_seen and usage.output_tokens <= 1:  # an embedding, a score: all of it was prefill
             self.pace.first_byte(charge.ahead, now - charge.sent)
 
-    def fault(self, endpoint: Endpoint, now: float) -> None:
-        """An attempt failed: it sits out for a while, and so do the other ranks of its engine."""
+    def fault(self, endpoint: Endpoint, now: float, *, is_busy: bool = False) -> None:
+        """An attempt failed: it sits out for a while, and so do the other ranks of its engine.
+
+        For longer where it has failed again and again lately; not a busy one, which has no room at the moment, nor one that is alone:
+        nobody else would be asked, and whoever is held for it would wait on when it is back.
+        """
         beside = [one for one in self.members if _is_of_same_engine(one, endpoint)] if endpoint.headers else []
-        for one in beside or (endpoint,):
-            one.fault(now)
+        out = beside or [endpoint]
+        is_ill = not is_busy and len(out) < len(self.members)
+        for one in out:
+            one.fault(now, is_ill=is_ill)
             if one in self.members:
                 self._benched.add(one)
         self.fleet.changes += 1
@@ -456,7 +462,7 @@ class Charge(Struct, gc=False):
             endpoint.unanswered -= 1
             endpoint.prefill_tokens -= self.uncached
         if endpoint.faults:
-            endpoint.answered()
+            endpoint.answered(now)
         if self.is_seen:
             endpoint.heard_at = now
             self.pool.pace.first_byte(self.ahead, now - self.since)
