@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -296,6 +297,81 @@ def test_a_secret_that_is_not_there_is_an_error_and_never_silently_left_out(tmp_
 
     asyncio.run(story())
     assert not any(seen)
+
+
+def lines_of(said):
+    return [
+        {name: value for name, value in one.items() if name != "log_level"} for one in said if one["event"] == "egress"
+    ]
+
+
+def test_the_log_says_what_came_of_a_request_and_where_it_was_for():
+    """A request whose secret was missing was a line that it is allowed, then one that something is refused, nobody knew where to."""
+
+    async def none(header):
+        raise LookupError("keys")
+
+    async def story():
+        async with server_that(echo_head) as port:
+            header = SecretHeader(host="api.test", port=port, secret="keys", key="token", format="Bearer {}")
+            rules = f"api.test:80, other.test:{port}"
+            async with broker_with(rules, secrets=[header], secret_of=none) as (_, connect):
+                with structlog.testing.capture_logs() as said:
+                    await asked(connect, b"GET http://api.test/ HTTP/1.1\r\n\r\n")
+                    await asked(connect, b"GET http://other.test:%d/ HTTP/1.1\r\n\r\n" % port)
+                    await asked(connect, b"CONNECT elsewhere.test:443 HTTP/1.1\r\n\r\n")
+                    await asked(connect, b"nonsense\r\n\r\n")
+                refused = {"event": "egress", "sandbox": "box/u1", "allowed": False}
+                missing, passed, unnamed, nonsense = lines_of(said)
+                assert missing == {**refused, "host": "api.test", "port": 80, "method": "GET", "reason": "no-secret",
+                                   "message": 'secret "keys" has no key "token"'}  # fmt: skip
+                assert (passed["host"], passed["allowed"]) == ("other.test", True)
+                assert {
+                    "host": "elsewhere.test",
+                    "port": 443,
+                    "method": "CONNECT",
+                    "reason": "not-allowed",
+                }.items() <= unnamed.items()
+                assert nonsense == {**refused, "reason": "bad-request", "message": "this is no request to a proxy"}
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_is_cut_is_a_line_of_the_log():
+    async def story():
+        async with server_that(echo) as port, broker_with(f"api.test:{port}") as (broker, connect):
+            reader, writer = await connect()
+            writer.write(b"CONNECT api.test:%d HTTP/1.1\r\n\r\n" % port)
+            await reader.readuntil(b"\r\n\r\n")
+            with structlog.testing.capture_logs() as said:
+                broker.change(rules_of("other.test"))
+                await until_end(reader)
+            (line,) = lines_of(said)
+            assert (line["host"], line["port"], line["allowed"], line["reason"]) == ("api.test", port, False, "cut")
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_one_connection_too_many_is_told_so_and_the_log_once(monkeypatch):
+    """It was closed without a word, and nobody heard of it."""
+    monkeypatch.setattr(brokers, "MOST_CONNECTIONS", 1)
+
+    async def story():
+        async with server_that(echo) as port, broker_with(f"api.test:{port}") as (broker, connect):
+            reader, writer = await connect()
+            writer.write(b"CONNECT api.test:%d HTTP/1.1\r\n\r\n" % port)
+            await reader.readuntil(b"\r\n\r\n")
+            with structlog.testing.capture_logs() as said:
+                for _ in range(3):
+                    refused, _ = await connect()
+                    answer = await until_end(refused)
+                    assert answer.startswith(b"HTTP/1.1 503 1 connections are open; close some\r\n")
+            assert [line["reason"] for line in lines_of(said)] == ["too-many"]
+            assert broker.traffic.refused == {"too-many": 3}
+            writer.close()
+
+    asyncio.run(story())
 
 
 def test_who_asks_without_end_waits_and_each_decision_is_still_a_line():

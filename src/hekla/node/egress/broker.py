@@ -19,7 +19,7 @@ import structlog
 from hekla.api.agents.egress import HTTP, Rule, canonical
 from hekla.api.agents.node_contract import SecretHeader
 from hekla.lib.digits import whole_number
-from hekla.node.egress.rules import ALLOWED, Address, Verdict, header_for, judge, judge_address
+from hekla.node.egress.rules import ALLOWED, LONGEST_HOST, Address, Verdict, header_for, judge, judge_address
 
 log = structlog.get_logger("hekla.egress")
 
@@ -103,6 +103,8 @@ class EgressBroker:
         self._tasks: dict[asyncio.Task[None], tuple[str, int]] = {}
         self._next_at = float("-inf")
         """When the next decision would be due, if they came at their steady pace: by so much a burst is ahead."""
+        self._is_full = False
+        """Whether one was turned away since the last got in."""
         self._server: asyncio.Server | None = None
 
     async def serve(self, listening: socket.socket) -> None:
@@ -114,6 +116,8 @@ class EgressBroker:
         self._rules = tuple(rules)
         for task, (host, port) in list(self._tasks.items()):
             if host and not judge(self._rules, host, port).is_allowed:
+                log.info("egress", sandbox=self._subject, host=host[:LONGEST_HOST], port=port, allowed=False, reason="cut",
+                         message="the rules changed, and do not name it any more")  # fmt: skip
                 task.cancel()
 
     async def close(self) -> None:
@@ -129,8 +133,9 @@ class EgressBroker:
         task = asyncio.current_task()
         assert task is not None, "a connection is served by a task"
         if len(self._tasks) >= MOST_CONNECTIONS:
-            writer.close()
+            self._turn_away(writer)
             return
+        self._is_full = False
         self._tasks[task] = ("", 0)
         try:
             await self._serve_one(task, reader, writer)
@@ -140,17 +145,29 @@ class EgressBroker:
             self._tasks.pop(task, None)
             writer.transport.abort() if task.cancelling() else writer.close()
 
+    def _turn_away(self, writer: asyncio.StreamWriter) -> None:
+        """One too many: told at once, and the log hears of the first until there is room again, for these wait for no turn."""
+        refusal = RefusedError(503, Verdict("too-many", f"{MOST_CONNECTIONS} connections are open; close some"))
+        self._tell(writer, refusal)
+        if not self._is_full:
+            log.info("egress", sandbox=self._subject, allowed=False, reason="too-many", message=str(refusal))
+        self._is_full = True
+        writer.close()
+
     async def _serve_one(
         self, task: "asyncio.Task[None]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        asked: _Asked | None = None
         try:
             asked = _read_head(await self._head(reader))
             self._tasks[task] = (asked.host, asked.port)
             self._check(asked)
             secrets = () if asked.is_tunnel else header_for(self._secrets, asked.host)
-            inner_reader, inner_writer, address = await self._connect(asked, secrets)
+            addresses = await self._addresses(asked.host, _port(asked, secrets))
+            head = await self._with_secrets(asked, secrets)
+            inner_reader, inner_writer, address = await self._connect(asked, addresses, secrets)
         except RefusedError as refusal:
-            self._refuse(writer, refusal)
+            self._refuse(writer, refusal, asked)
             await writer.drain()
             return
         log.info("egress", sandbox=self._subject, host=asked.host, port=asked.port, address=address, method=asked.method,
@@ -159,10 +176,8 @@ class EgressBroker:
             if asked.is_tunnel:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                inner_writer.write(await self._with_secrets(asked, secrets))
+                inner_writer.write(head)
             await self._both_ways(reader, writer, inner_reader, inner_writer)
-        except RefusedError as refusal:
-            self._refuse(writer, refusal)
         finally:
             inner_writer.close()
 
@@ -189,10 +204,15 @@ class EgressBroker:
         if not verdict.is_allowed:
             raise RefusedError(403, verdict)
 
-    def _refuse(self, writer: asyncio.StreamWriter, refusal: RefusedError) -> None:
+    def _refuse(self, writer: asyncio.StreamWriter, refusal: RefusedError, asked: _Asked | None) -> None:
+        code = refusal.verdict.code
+        self._tell(writer, refusal)
+        where = {} if asked is None else {"host": asked.host[:LONGEST_HOST], "port": asked.port, "method": asked.method}
+        log.info("egress", sandbox=self._subject, **where, allowed=False, reason=code, message=str(refusal))
+
+    def _tell(self, writer: asyncio.StreamWriter, refusal: RefusedError) -> None:
         code = refusal.verdict.code
         self.traffic.refused[code] = self.traffic.refused.get(code, 0) + 1
-        log.info("egress", sandbox=self._subject, allowed=False, reason=code, message=str(refusal))
         body = f"{refusal}\n".encode()
         writer.write(
             b"HTTP/1.1 %d %s\r\ncontent-type: text/plain\r\nx-hekla-egress: %s\r\ncontent-length: %d\r\n"
@@ -200,11 +220,10 @@ class EgressBroker:
         )
 
     async def _connect(
-        self, asked: _Asked, secrets: Sequence[SecretHeader]
+        self, asked: _Asked, addresses: Sequence[str], secrets: Sequence[SecretHeader]
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
         """To an address that was judged, and to no name."""
-        port = secrets[0].port if secrets else asked.port
-        addresses = await self._addresses(asked.host, port)
+        port = _port(asked, secrets)
         problem: OSError | TimeoutError | None = None
         for address in addresses:
             try:
@@ -307,6 +326,11 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, coun
     with contextlib.suppress(OSError):
         if writer.can_write_eof():
             writer.write_eof()
+
+
+def _port(asked: _Asked, secrets: Sequence[SecretHeader]) -> int:
+    """Where it goes: what carries a secret to where that secret is for."""
+    return secrets[0].port if secrets else asked.port
 
 
 def _phrase(sentence: str) -> bytes:
