@@ -274,6 +274,27 @@ def test_a_directory_is_watched(daemon, tmp_path):
     assert daemon.call("/filesystem.Filesystem/RemoveWatcher", made)[0] == 404
 
 
+def test_a_watch_that_cannot_see_all_says_so_to_who_listens_and_to_who_asks(daemon, tmp_path):
+    """16,385 directories are one more than a watch has, and 10,001 events one more than wait."""
+    (tmp_path / "flat").mkdir()
+    _, made = daemon.call("/filesystem.Filesystem/CreateWatcher", {"path": str(tmp_path / "flat")})
+    for number in range(16_384):
+        (tmp_path / "flat" / f"{number}").mkdir()
+    asked = {"path": str(tmp_path / "flat"), "recursive": True}
+    ((what, end),) = daemon.stream("/filesystem.Filesystem/WatchDir", asked)
+    assert (what, end["error"]["code"]) == ("end", "internal")
+    assert " is not watched: " in end["error"]["message"]
+    status, refused = daemon.call("/filesystem.Filesystem/CreateWatcher", asked)
+    assert (status, refused) == (500, end["error"])
+    status, told = 200, {}
+    while status == 200:
+        status, told = daemon.call("/filesystem.Filesystem/GetWatcherEvents", made)
+    assert (status, told) == (
+        500,
+        {"code": "internal", "message": "more than 10000 events wait, and nobody takes them"},
+    )
+
+
 def test_cells_run_as_the_code_interpreter_has_it(daemon):
     def cell(code, **more):
         status, lines = daemon.send("POST", "/execute", {"code": code, **more})

@@ -27,7 +27,7 @@ from hekla.sandbox.daemon.http import HttpError, document_of, file_name
 from hekla.sandbox.daemon.processes import Command, CommandError, Identity, Listener, Processes
 from hekla.sandbox.daemon.tree import Entry, Tree, TreeError
 from hekla.sandbox.daemon.uploads import parts_of
-from hekla.sandbox.daemon.watching import CHMOD, CREATE, REMOVE, RENAME, WRITE, Happening, Watch
+from hekla.sandbox.daemon.watching import CHMOD, CREATE, REMOVE, RENAME, WRITE, Happening, Watch, WatchEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -487,6 +487,8 @@ def _in_connects_words() -> Iterator[None]:
     except TreeError as error:
         status = 507 if error.code == "full" else 0
         raise CallError(_OF_TREE.get(error.code, "internal"), str(error), status) from error
+    except WatchEndedError as error:  # as envd; E2B's client takes "resource_exhausted" for a rate of requests
+        raise CallError("internal", str(error)) from error
     except OSError as error:
         code = "not_found" if isinstance(error, FileNotFoundError) else "internal"
         raise CallError(code, (error.strerror or str(error)).lower()) from error

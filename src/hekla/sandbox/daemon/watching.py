@@ -1,6 +1,8 @@
 """What happens below a directory, told by inotify: created, written, removed, renamed, permissions changed.
 
-Directories that appear below are watched too where that is asked for. Bounds: directories watched, events that nobody has taken yet.
+Directories that appear below are watched too where that is asked for. Bounds: directories watched, ours and the kernel's; events that
+nobody has taken yet, ours and the kernel's. At each of them the watch ends, and says so once what it saw is told: who went on hearing of a
+part would take the rest for still. What its user may not read, and what is deeper than a path is long, is not watched.
 """
 
 from __future__ import annotations
@@ -8,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 import struct
 from collections import deque
 from dataclasses import dataclass
 
-MOST_DIRECTORIES = 4096
+MOST_DIRECTORIES = 16_384
+"""Of one watch: each is a call as the watch begins, 0.3 s for all, and the kernel has so many for all sandboxes of one user."""
 MOST_EVENTS = 10_000
 CREATE, WRITE, REMOVE, RENAME, CHMOD = "create", "write", "remove", "rename", "chmod"
 _MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE, _DELETE_SELF = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200, 0x400
@@ -34,14 +38,19 @@ class Happening:
     """Path of what it happened to, relative to the watched directory."""
 
 
+class WatchEndedError(Exception):
+    """More happens, or is to be watched, than can be; the sentence names the bound."""
+
+
 class Watch:
     """One directory watched."""
 
     def __init__(self, directory: str, *, recursive: bool = False) -> None:
+        """Raises OSError where the directory is not to be watched, WatchEndedError where it or one below is one too many."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
-            raise OSError(ctypes.get_errno(), "no more directories can be watched")
+            raise _no_watcher(ctypes.get_errno())
         self._root = directory
         self._recursive = recursive
         self._paths: dict[int, str] = {}
@@ -49,24 +58,30 @@ class Watch:
         """What is there: a file that takes its place is created if it was not, else written."""
         self._scratch: set[int] = set()
         """Cookies of scratch files that are just being renamed."""
-        self._events: deque[Happening] = deque(maxlen=MOST_EVENTS)
+        self._events: deque[Happening] = deque()
         self._filled = asyncio.Event()
+        self._ended: WatchEndedError | None = None
+        """Why it sees no more; told when its events are."""
         try:
             self._add("")
-        except OSError:
+        except (OSError, WatchEndedError):
             os.close(self._descriptor)
             raise
         asyncio.get_running_loop().add_reader(self._descriptor, self._read)
 
     async def next(self) -> Happening:
-        """The next event."""
+        """The next event; WatchEndedError when there will be none."""
         while not self._events:
+            if self._ended is not None:
+                raise self._ended
             self._filled.clear()
             await self._filled.wait()
         return self._events.popleft()
 
     def taken(self) -> list[Happening]:
-        """All events so far; they are not told again."""
+        """All events so far; they are not told again. WatchEndedError when there will be none."""
+        if not self._events and self._ended is not None:
+            raise self._ended
         events = list(self._events)
         self._events.clear()
         return events
@@ -79,9 +94,12 @@ class Watch:
             self._descriptor = -1
 
     def _add(self, path: str) -> None:
-        """A directory and, where that is asked for, those below it, the nearest first. Raises OSError where itself is not to be watched."""
+        """A directory and, where that is asked for, those below it, the nearest first.
+
+        Raises OSError where itself is not to be watched, WatchEndedError where one is too many.
+        """
         waiting = deque((path,))
-        while waiting and len(self._paths) < MOST_DIRECTORIES:
+        while waiting:
             waiting.extend(self._added(waiting.popleft()))
 
     def _added(self, path: str) -> list[str]:
@@ -90,9 +108,13 @@ class Watch:
         watched = self._libc.inotify_add_watch(self._descriptor, os.fsencode(full), _WATCHED)
         if watched < 0:
             error = ctypes.get_errno()
-            if path:  # it has gone again
+            if error in (errno.ENOSPC, errno.ENOMEM):
+                raise WatchEndedError(f'"{full}" is not watched: {_setting("max_user_watches")}')
+            if path:  # it has gone again, or is nobody's to read
                 return []
             raise OSError(error, os.strerror(error), full)
+        if watched not in self._paths and len(self._paths) >= MOST_DIRECTORIES:
+            raise WatchEndedError(f'"{full}" is not watched: one watch has at most {MOST_DIRECTORIES} directories')
         self._paths[watched] = path
         below = []
         try:
@@ -111,16 +133,27 @@ class Watch:
             data = os.read(self._descriptor, 65_536)
         except BlockingIOError:
             return
+        try:
+            self._note_all(data)
+        except WatchEndedError as error:
+            self.close()
+            self._ended = error
+        self._filled.set()
+
+    def _note_all(self, data: bytes) -> None:
         offset = 0
         while offset < len(data):
             watched, mask, cookie, length = _HEAD.unpack_from(data, offset)
             name = os.fsdecode(data[offset + _HEAD.size : offset + _HEAD.size + length].rstrip(b"\0"))
             offset += _HEAD.size + length
+            if mask & _OVERFLOW:
+                raise WatchEndedError(f"more happened than was read in time: {_setting('max_queued_events')}")
             if mask & _IGNORED:
                 self._paths.pop(watched, None)
             elif watched in self._paths and name:
                 self._note(os.path.join(self._paths[watched], name), mask, cookie)
-        self._filled.set()
+            if len(self._events) > MOST_EVENTS:
+                raise WatchEndedError(f"more than {MOST_EVENTS} events wait, and nobody takes them")
 
     def _note(self, path: str, mask: int, cookie: int) -> None:
         if os.path.basename(path).startswith(SCRATCH):
@@ -134,12 +167,12 @@ class Watch:
             self._keep_name(path, mask)
             return
         self._keep_name(path, mask)
-        if mask & _ISDIR and mask & (_CREATE | _MOVED_TO) and self._recursive:
-            with contextlib.suppress(OSError):  # it has gone again
-                self._add(path)
         for bit, kind in _KINDS:
             if mask & bit:
                 self._events.append(Happening(kind, path))
+        if mask & _ISDIR and mask & (_CREATE | _MOVED_TO) and self._recursive:
+            with contextlib.suppress(OSError):  # it has gone again
+                self._add(path)
 
     def _keep_name(self, path: str, mask: int) -> None:
         if mask & (_DELETE | _MOVED_FROM):
@@ -151,3 +184,18 @@ class Watch:
 _KINDS = (
     (_CREATE, CREATE), (_MOVED_TO, CREATE), (_MODIFY, WRITE), (_DELETE, REMOVE), (_MOVED_FROM, RENAME), (_ATTRIB, CHMOD),
 )  # fmt: skip
+
+
+def _no_watcher(error: int) -> Exception:
+    if error in (errno.EMFILE, errno.ENFILE):
+        return WatchEndedError(f"there are as many watchers as may be: {_setting('max_user_instances')}")
+    return OSError(error, os.strerror(error))
+
+
+def _setting(name: str) -> str:
+    """One of the kernel's bounds, with its number where that can be read."""
+    try:
+        with open(f"/proc/sys/fs/inotify/{name}") as file:
+            return f"the kernel's fs.inotify.{name} is {file.read().strip()}"
+    except OSError:
+        return f"the kernel's fs.inotify.{name}"
