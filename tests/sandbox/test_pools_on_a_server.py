@@ -40,7 +40,7 @@ from hekla.sandbox.pools.sizer import PoolSizer
 from hekla.sandbox.reconcilers import RECONCILERS
 from hekla.sandbox.sessions.kube_stock import KubeStock
 from hekla.sandbox.sessions.records import SessionKind
-from hekla.sandbox.sessions.stock import Blueprint, Order, StockError
+from hekla.sandbox.sessions.stock import Blueprint, Held, Order, StockError
 from hekla.testing import virtual_time
 from hekla.testing.server import api_server
 from hekla.wire.messages import Handler, Request
@@ -167,6 +167,24 @@ def test_an_order_whose_cache_shows_what_another_has_adopted_makes_its_own() -> 
                 await on.eventually(has_it)
                 assert (first.is_warm, taking.result().is_warm) == (True, False)
                 assert first.uid != taking.result().uid
+
+    virtual_time.run(scenario())
+
+
+def test_whose_a_sandbox_is_said_to_be_is_read_from_its_annotation() -> None:
+    async def scenario() -> None:
+        async with cluster(0) as on:
+            template = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "python"}]}}}
+            for name, told in (("hers", {names.OWNER: "eve"}), ("anybodys", None)):
+                await on.client.create(Sandbox, _document(Sandbox, name, template, told), "default")
+            async with Informers(on.client, dice=random.Random(3)) as informers:
+                stock = KubeStock(informers)
+                await stock.start()
+                held = [
+                    Held(namespace="default", name=one, uid="", pod=one, session="")
+                    for one in ("hers", "anybodys", "gone")
+                ]
+                assert [stock.owner(one) for one in held] == ["eve", "", ""]
 
     virtual_time.run(scenario())
 

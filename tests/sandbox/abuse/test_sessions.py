@@ -315,6 +315,10 @@ class Named:
     """One Sandbox that somebody made with kubectl."""
 
     held = Held(namespace="default", name="box", uid="u1", pod="box", session="")
+    said = ""
+
+    def owner(self, held):
+        return self.said
 
     def sandbox(self, namespace, name):
         return self.held if (namespace, name) == ("default", "box") else None
@@ -632,15 +636,15 @@ def test_02_a_key_that_is_held_to_a_namespace_sees_the_sessions_of_that_namespac
     asyncio.run(main())
 
 
-def test_02_a_sandbox_that_is_named_is_whose_key_named_it_first():
-    """Once every key entered every Sandbox whose name it guessed, whoever worked in it already."""
+def entering(scenario):
+    """A gateway of everybody's keys, and one Sandbox that they name; `entered(who)` is the answer to somebody's request."""
 
     async def main():
-        sandboxes = PaperSandboxes([BASE])
+        sandboxes, named = PaperSandboxes([BASE]), Named()
         known = {digest_of(key): Principal(*who.split("@")) for who, key in KEYS.items()}
         made = Gateway(
             GatewaySettings(drain_s=0.0), store=MemoryStore(), stock=sandboxes, link=sandboxes, guard=Guard(known, wall=time.time),
-            mint=Mint(PRIVATE_KEY), named=Named(),
+            mint=Mint(PRIVATE_KEY), named=named,
         )  # fmt: skip
         await made.start()
         sandboxes.sandboxes["box"] = PaperSandbox(Named.held)
@@ -653,20 +657,46 @@ def test_02_a_sandbox_that_is_named_is_whose_key_named_it_first():
                     told = await client.ask("GET", "/", key=KEYS[who], x_sandbox_id="box", x_sandbox_port="6379")
                     return told[0]
 
-                assert [await entered(who) for who in ("bob", "eve", "bob", "admin", "bob@theirs")] == [
-                    502,
-                    404,
-                    502,
-                    502,
-                    404,
-                ]
-                # one that a gateway before this rule has claimed stays open to its users, whoever of them it was
-                sandboxes.sandboxes["box"] = PaperSandbox(Named.held, claim=Claim(session="u1", owner="bob"))
-                assert await entered("eve") == 502
+                await scenario(entered, sandboxes, named)
         finally:
             await made.stop()
 
     asyncio.run(main())
+
+
+def test_02_a_sandbox_that_is_named_is_whose_key_named_it_first():
+    """Once every key entered every Sandbox whose name it guessed, whoever worked in it already."""
+
+    async def scenario(entered, sandboxes, _named):
+        came = [await entered(who) for who in ("bob", "eve", "bob", "admin", "bob@theirs")]
+        assert came == [502, 404, 502, 502, 404]
+        # one that a gateway before this rule has claimed stays open to its users, whoever of them it was
+        sandboxes.sandboxes["box"] = PaperSandbox(Named.held, claim=Claim(session="u1", owner="bob"))
+        assert await entered("eve") == 502
+
+    entering(scenario)
+
+
+def test_02_a_sandbox_that_was_said_to_be_somebodys_is_theirs_whoever_comes_first():
+    """An administrator who looked in first had it, and nobody could give it to its user; whoever guessed a name first had it, too."""
+
+    async def scenario(entered, sandboxes, named):
+        named.said = "bob"
+        assert [await entered(who) for who in ("eve", "admin", "bob", "eve")] == [404, 502, 502, 404]
+        assert sandboxes.sandboxes["box"].claim.owner == "bob"
+
+    entering(scenario)
+
+
+def test_02_what_an_administrator_entered_first_is_theirs_until_somebody_is_said_to_own_it():
+    """They may work there like anybody: the first key of `hekla up` is theirs."""
+
+    async def scenario(entered, _sandboxes, named):
+        assert [await entered(who) for who in ("admin", "bob", "admin")] == [502, 404, 502]
+        named.said = "bob"
+        assert [await entered(who) for who in ("bob", "eve", "admin")] == [502, 404, 502]
+
+    entering(scenario)
 
 
 def test_02_the_id_of_an_agentcube_session_opens_nothing_at_e2bs_doors():

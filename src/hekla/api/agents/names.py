@@ -43,7 +43,7 @@ MANAGER = "agentcube-workload-manager"
 OWNER_HASH = "agentcube.io/owner-hash"
 """Label on a Sandbox: the first 63 hex digits of SHA-256 of the session's owner."""
 OWNER = "agentcube.io/owner"
-"""Annotation on a Sandbox: the session's owner."""
+"""Annotation on a Sandbox: the session's owner; on one that is no session's, whose keys may enter it by its name, beside administrators'."""
 IDLE_TIMEOUT = "runtime.agentcube.io/idle-timeout"
 """Annotation on a Sandbox: how long its session may be idle, as Go writes durations."""
 

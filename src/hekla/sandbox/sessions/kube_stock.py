@@ -186,6 +186,11 @@ class KubeStock:
         pod = self._pods.cache.get(namespace, held.pod)
         return held if pod is not None and is_ready(pod) and not is_awaited(found, pod) else None
 
+    def owner(self, held: Held) -> str:
+        """By the annotation of the Sandbox."""
+        found = self._sandboxes.cache.get(held.namespace, held.name)
+        return found.metadata.annotations.get(names.OWNER, "") if found is not None else ""
+
     def addresses(self, held: Held) -> frozenset[str]:
         """Of a Sandbox's pod."""
         pod = self._pods.cache.get(held.namespace, held.pod)

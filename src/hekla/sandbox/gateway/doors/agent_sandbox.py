@@ -1,7 +1,10 @@
 """agent-sandbox's router: requests that name a Sandbox by X-Sandbox-ID and X-Sandbox-Namespace, made with kubectl or its client.
 
-A Sandbox that is nobody's session is whose key names it first. Only what runs in that very Sandbox can be reached: X-Sandbox-Pod-IP, which upstream dials as given, must be an address of the
-Sandbox's own pod or be left out, and is never dialled. Who asks shows a key, for names can be guessed.
+A Sandbox that is nobody's session is its annotation `agentcube.io/owner`'s; one without is whose key names it first, an administrator's too,
+who may work there like anybody: an administrator who only looked says whose it is by the annotation.
+
+Only what runs in that very Sandbox can be reached: X-Sandbox-Pod-IP, which upstream dials as given, must be an address of the Sandbox's own
+pod or be left out, and is never dialled. Who asks shows a key, for names can be guessed.
 """
 
 import hashlib
@@ -31,6 +34,9 @@ class NamedSandboxes(Protocol):
 
     def sandbox(self, namespace: str, name: str) -> Held | None:
         """One that is ready, and not one that a pool still keeps for somebody."""
+
+    def owner(self, held: Held) -> str:
+        """Whose it was said to be; empty: whose key names it first."""
 
     def addresses(self, held: Held) -> frozenset[str]:
         """Of its pod."""
@@ -83,9 +89,14 @@ class AgentSandboxDoor:
         return Errand(session, port, head, keeps_connection=False, upgrade=arrival.upgrade)
 
     async def _bound(self, house: House, held: Held, who: Principal) -> None:
-        """Its daemon serves nobody until somebody's it is: whose key names it first, and no session's ever after. An administrator enters any."""
+        """Its daemon serves nobody until somebody's it is: whose it was said to be, or whose key names it first. An administrator enters any."""
+        said = self._sandboxes.owner(held)
+        owner = said or who.owner
+        if owner != who.owner and not who.is_admin:
+            raise _absent(held.namespace, held.name)
         try:
-            if await _is_claimed(house, held, f"{held.uid}.{_digits(who.owner)}", who.owner) or who.is_admin:
+            # who may say whose a Sandbox is may enter its pod by the API server, too: that somebody was there before does not matter
+            if await _is_claimed(house, held, f"{held.uid}.{_digits(owner)}", owner) or who.is_admin or said:
                 return
             # claimed by a gateway of 2026-11-28 or before, it is whoever's who has a key
             if not await _is_claimed(house, held, held.uid, who.owner):
