@@ -5,7 +5,9 @@ import pytest
 from hekla.api.core import ConfigMap
 from hekla.api.meta import Kind, Scope
 from hekla.kube.clock import LoopClock
+from hekla.kube.commands import Delete
 from hekla.kube.errors import ApiError, NotFoundError
+from hekla.kube.execute import Executor
 from hekla.testing import virtual_time
 from hekla.testing.embedded import embedded_cluster
 
@@ -88,6 +90,26 @@ def test_orphans_stay():
         await asyncio.sleep(10)
         assert [await exists(client, name) for name in ("root", "leaf")] == [False, True]
         assert not (await client.get(ConfigMap, "leaf", "default")).metadata.owner_references
+
+    run(scenario)
+
+
+def test_an_object_that_is_let_go_while_its_owner_goes_stays(monkeypatch):
+    """A session takes a sandbox out of a pool that is deleted: the collector saw it in the pool still, and the session ended."""
+    run_commands = Executor.run
+
+    async def scenario(_, client):
+        async def taken_first(executor, commands):
+            if any(isinstance(one, Delete) and one.target.name == "child" for one in commands):
+                taken = {"metadata": {"ownerReferences": None}}
+                await client.patch_document(ConfigMap.kind_info, "child", taken, "default")
+            return await run_commands(executor, commands)
+
+        monkeypatch.setattr(Executor, "run", taken_first)
+        await create(client, "child", await create(client, "root"))
+        await client.delete(ConfigMap, "root", "default", propagation="Background")
+        await asyncio.sleep(30)
+        assert [await exists(client, name) for name in ("root", "child")] == [False, True]
 
     run(scenario)
 

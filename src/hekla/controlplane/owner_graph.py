@@ -134,7 +134,8 @@ def _collect_first(item: Item, graph: OwnerGraph) -> Iterator[Command]:
         is_held = is_held or mine.block_owner_deletion
         if not dependent.is_leaving and _all_leave(dependent, graph):
             policy = "Foreground" if graph.dependents(dependent.uid) else ""
-            yield Delete(dependent.target, reason=f"its owner {item.name} is being deleted", propagation=policy)
+            reason = f"its owner {item.name} is being deleted"
+            yield Delete(dependent.target, reason=reason, propagation=policy, is_guarded=True)
     if not is_held:
         yield _without_finalizer(item, FOREGROUND)
 
@@ -165,7 +166,8 @@ def _judge(item: Item, graph: OwnerGraph, is_absent: IsAbsent) -> Iterator[Comma
         policy = "Orphan"
     elif FOREGROUND in item.finalizers:
         policy = "Foreground"
-    yield Delete(item.target, reason="none of its owners exists any more", propagation=policy)
+    # guarded, as Kubernetes' own does it: a session may take it from a pool that is gone, and has it then
+    yield Delete(item.target, reason="none of its owners exists any more", propagation=policy, is_guarded=True)
 
 
 def _forget_owners(item: Item, uids: set[str]) -> Command:

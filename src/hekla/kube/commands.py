@@ -97,6 +97,8 @@ class Delete:
 
     grace_s: int | None = None
     propagation: str = ""
+    is_guarded: bool = False
+    """Send the target's resourceVersion along, for an object that somebody may take meanwhile: then it is a conflict (and a retry)."""
 
 
 @dataclass(frozen=True)

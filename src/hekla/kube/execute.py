@@ -242,12 +242,13 @@ class Executor:
             await self._client.delete_document(
                 target.kind.kind_info, target.name, target.namespace,
                 grace_s=command.grace_s, propagation=command.propagation, uid=target.uid,
+                resource_version=target.resource_version if command.is_guarded else "",
             )  # fmt: skip
         except NotFoundError:
             pass
         except ConflictError:
             # The uid is another: the object that was meant is gone.
-            if not target.uid:
+            if not target.uid or command.is_guarded:
                 raise
         return Done(target.kind, (target.namespace, target.name), target.uid)
 

@@ -136,7 +136,11 @@ class FakeWorld:
                 self._patch(target, {"status": status}, "status" if target.kind.kind_info.has_status else "")
             case Apply():
                 self._apply(command)
-            case Delete(target) | Evict(target):
+            case Delete(target):
+                if command.is_guarded:
+                    self._check_revision(target)
+                self._delete(target)
+            case Evict(target):
                 self._delete(target)
             case Event():
                 self.events.append(command)
