@@ -10,6 +10,7 @@ from cryptography import x509
 from hekla.wire import tls
 from hekla.wire.client import HttpClient
 from hekla.wire.errors import ConnectFailedError, ConnectionLostError
+from hekla.wire.limits import Limits
 from hekla.wire.messages import Request, Response
 from wire.certificates import Authority
 from wire.wirekit import serving, until
@@ -40,6 +41,31 @@ def test_a_client_certificate_reaches_the_handler(authority):
                 assert server.connections == 1
             async with HttpClient(ssl_context=tls.client_context(ca_file=authority.file)) as client:
                 assert json.loads((await client.request("GET", url)).body)["name"] == "nobody"
+
+    asyncio.run(run())
+
+
+def test_a_flood_of_connections_that_say_no_word_of_tls_is_closed_like_any_other(authority):
+    """They were nobody's until the handshake's end, so that no bound counted them: all files of the platform could be theirs."""
+
+    async def run():
+        context = tls.server_context(*authority.issue("server"), None)
+        async with serving(whoami, ssl_context=context, limits=Limits(connections=4)) as server:
+            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(40)]
+
+            async def is_closed(reader):
+                with contextlib.suppress(ConnectionResetError):
+                    return await reader.read() == b""
+                return True
+
+            closed = await asyncio.gather(*(is_closed(reader) for reader, _ in silent[21:]))
+            assert all(closed)
+            assert len(server._listener._entering) == 21, "the others still have their time to agree"
+            for _, writer in silent:
+                writer.close()
+            async with HttpClient(ssl_context=tls.client_context(ca_file=authority.file)) as client:
+                await until(lambda: not server._listener._entering)
+                assert (await client.request("GET", f"https://127.0.0.1:{server.port}/")).status == 200
 
     asyncio.run(run())
 

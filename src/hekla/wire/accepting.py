@@ -37,11 +37,17 @@ class Port:
         tls: ssl.SSLContext | None = None,
         handshake_timeout_s: float | None = None,
         welcome: Welcome | None = None,
+        is_flood: Callable[[int], bool] | None = None,
     ) -> None:
-        """`make` makes the protocol of a connection that `welcome` does not take; TLS is for `make` alone."""
+        """`make` makes the protocol of a connection that `welcome` does not take; TLS is for `make` alone.
+
+        `is_flood` is asked, with how many have not agreed on TLS yet, whether the next is one too many and is closed: nobody else hears of
+        them, and each has a file open.
+        """
         self._make, self._tls = make, tls
         self._handshake_timeout_s = handshake_timeout_s if tls else None
         self._welcome = welcome if tls is None else None
+        self._is_flood = is_flood if tls else None
         self._listening: list[socket.socket] = []
         self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._entering: set[asyncio.Task[None]] = set()
@@ -109,7 +115,9 @@ class Port:
         except OSError:  # it is gone
             one.close()
             return
-        if not is_taken:
+        if self._is_flood is not None and self._is_flood(len(self._entering)):
+            one.close()
+        elif not is_taken:
             task = asyncio.get_running_loop().create_task(self._enter(one))
             self._entering.add(task)
             task.add_done_callback(self._entering.discard)

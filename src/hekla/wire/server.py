@@ -19,7 +19,7 @@ from email.utils import formatdate
 
 from hekla.wire.accepting import Port
 from hekla.wire.connection import Connection
-from hekla.wire.limits import Limits
+from hekla.wire.limits import Limits, is_flood
 from hekla.wire.messages import Handler, Request
 from hekla.wire.service import Observer, OnError, Refuse, Service, plain_refusal
 
@@ -68,7 +68,10 @@ class Server:
         limits = limits or Limits()
         service = Service(handler, limits, observer, on_error or report_error, refuse, loop, set())
         timeout_s = _HANDSHAKE_TIMEOUT_S if ssl_context else None
-        listener = Port(lambda: Connection(service), tls=ssl_context, handshake_timeout_s=timeout_s)
+        listener = Port(
+            lambda: Connection(service), tls=ssl_context, handshake_timeout_s=timeout_s,
+            is_flood=lambda entering: is_flood(entering + len(service.connections), limits.connections),
+        )  # fmt: skip
         self._port = await self._listen(listener, host, port, or_any_port=or_any_port)
         self._listener, self._service = listener, service
         shortest_s = min(limits.request_timeout_s, limits.idle_timeout_s, limits.send_timeout_s, limits.ping_interval_s)

@@ -11,6 +11,7 @@ from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.proxy.clients import ClientConnection, Doorway, Front, Phase
 from hekla.serving.router.proxy.engines import Pools
 from hekla.wire.accepting import Port
+from hekla.wire.limits import is_flood
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +53,7 @@ class Listener:
     ) -> int:
         """Listen on one more address, or let in at a door where some may wait already; returns the port."""
         self._doorway.now = self._pools.now = self._clock()
-        opened = Port(lambda: ClientConnection(self._doorway), tls=tls, welcome=self._welcome)
+        opened = Port(lambda: ClientConnection(self._doorway), tls=tls, welcome=self._welcome, is_flood=self._is_flood)
         if door is not None:
             number = opened.take(door)
         else:
@@ -68,6 +69,10 @@ class Listener:
         if doorway.lane is None or len(doorway.connections) >= doorway.bounds.connections:
             return False
         return doorway.lane.welcome(ClientConnection(doorway), one)
+
+    def _is_flood(self, entering: int) -> bool:
+        """Whether so many that agree on TLS, beside those that are in, are too many."""
+        return is_flood(entering + len(self._doorway.connections), self._doorway.bounds.connections)
 
     def close(self, name: str) -> None:
         """Listen on an address no more; its connections go on."""
