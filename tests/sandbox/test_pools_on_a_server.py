@@ -52,6 +52,8 @@ class Cluster:
 
     client: ApiClient
     handle: Handler
+    late: "LateNews"
+    """Where the reconcilers hear of Sandboxes."""
 
     async def play_node(self) -> None:
         """Every pod runs, and what leaves is gone."""
@@ -99,7 +101,7 @@ def _document(kind: type, name: str, spec: Document, annotations: dict[str, str]
 
 @asynccontextmanager
 async def cluster(
-    replicas: int, annotations: dict[str, str] | None = None, rules: Sequence[AdmissionRule] = ()
+    replicas: int, annotations: dict[str, str] | None = None, rules: Sequence[AdmissionRule] = (), *, late: bool = False
 ) -> AsyncIterator[Cluster]:
     """A cluster with a template and a pool of it."""
     async with api_server(rules=rules, kinds=AGENT_KINDS) as server:
@@ -108,12 +110,14 @@ async def cluster(
         await client.create(SandboxTemplate, _document(SandboxTemplate, "python", template), "default")
         pool = {"replicas": replicas, "sandboxTemplateRef": {"name": "python"}}
         await client.create(SandboxWarmPool, _document(SandboxWarmPool, "pool", pool, annotations), "default")
-        async with Informers(ApiClient(InProcessTransport(server.handle)), dice=random.Random(1)) as informers:
+        news = LateNews(server.handle, of="/sandboxes" if late else "")
+        heard = ApiClient(news if late else InProcessTransport(server.handle))
+        async with Informers(heard, dice=random.Random(1)) as informers:
             runtime = Runtime(informers, RECONCILERS, clock=LoopClock(), dice=random.Random(2))
             sizer = PoolSizer(informers, clock=LoopClock())
             tasks = [asyncio.create_task(runtime.run()), asyncio.create_task(sizer.run())]
             try:
-                yield Cluster(client, server.handle)
+                yield Cluster(client, server.handle, news)
             finally:
                 runtime.stop()
                 tasks[1].cancel()
@@ -121,17 +125,19 @@ async def cluster(
 
 
 class LateNews(InProcessTransport):
-    """Watches tell nothing until they are let."""
+    """Watches tell nothing until they are let; or those alone `of` whose path it is the end."""
 
-    def __init__(self, handle: Handler) -> None:
+    def __init__(self, handle: Handler, of: str = "") -> None:
         super().__init__(handle)
+        self._of = of
         self.may_tell = asyncio.Event()
         self.may_tell.set()
 
     async def stream(self, request: Request) -> AsyncGenerator[bytes, None]:
         """As it comes, once it may."""
         async for piece in super().stream(request):
-            await self.may_tell.wait()
+            if request.path.endswith(self._of):
+                await self.may_tell.wait()
             yield piece
 
 
@@ -185,6 +191,43 @@ def test_whose_a_sandbox_is_said_to_be_is_read_from_its_annotation() -> None:
                     for one in ("hers", "anybodys", "gone")
                 ]
                 assert [stock.owner(one) for one in held] == ["eve", "", ""]
+
+    virtual_time.run(scenario())
+
+
+def test_a_pool_that_shrinks_ends_none_that_was_just_taken() -> None:
+    """Its cache showed a member that a session had by then: the delete was guarded by the uid alone, and the session ended."""
+
+    async def scenario() -> None:
+        async with cluster(3, late=True) as on:
+
+            async def is_full() -> bool:
+                return (await on.pool()).status.ready_replicas == 3
+
+            await on.eventually(is_full)
+            async with Informers(on.client, dice=random.Random(3)) as informers:
+                stock = KubeStock(informers)
+                await stock.start()
+                on.late.may_tell.clear()
+                blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
+                taken = [await stock.take(Order(session=one, blueprint=blueprint, owner="a")) for one in "abc"]
+                assert all(one.is_warm for one in taken)
+                await on.client.patch(SandboxWarmPool, "pool", {"spec": {"replicas": 0}}, "default")
+
+                async def has_tried() -> bool:
+                    return loop.time() > shrunk_at + 5
+
+                loop = asyncio.get_running_loop()
+                shrunk_at = loop.time()
+                await on.eventually(has_tried)
+                on.late.may_tell.set()
+
+                async def is_empty() -> bool:
+                    return (await on.pool()).status.replicas == 0
+
+                await on.eventually(is_empty)
+                left = {one.metadata.uid for one in (await on.client.list(Sandbox, "default")).items}
+                assert left == {one.uid for one in taken}
 
     virtual_time.run(scenario())
 

@@ -58,7 +58,8 @@ def reconcile_sandbox_warm_pool(pool: SandboxWarmPool, world: World, now: dateti
     for one in active:
         if template is not None and _is_to_be_replaced(one, pool, template):
             gone.append(one)
-            yield Delete(target_of(one), reason=f"made from an older state of template {template.metadata.name}")
+            why = f"made from an older state of template {template.metadata.name}"
+            yield Delete(target_of(one), reason=why, is_guarded=True)
         elif controller_of(one) is None:
             yield Patch(target_of(one), {"metadata": {"ownerReferences": [owner_reference(pool)]}}, is_guarded=True)
     roomless = 0
@@ -69,7 +70,7 @@ def reconcile_sandbox_warm_pool(pool: SandboxWarmPool, world: World, now: dateti
             roomless += 1
         else:
             gone.append(one)
-            yield Delete(target_of(one), reason=f"not ready after {READY_WITHIN_S:.0f} s")
+            yield Delete(target_of(one), reason=f"not ready after {READY_WITHIN_S:.0f} s", is_guarded=True)
     active = [one for one in active if one not in gone]
     yield from _size(pool, template, active, len(leaving) + len(gone))
     yield from _tell(pool, active, roomless, template)
@@ -124,7 +125,8 @@ def _size(
         newest_first = sorted(active, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name))[::-1]
         unready_first = sorted(newest_first, key=lambda one: is_true(one.status.conditions, "Ready"))
         for one in unready_first[:surplus]:
-            yield Delete(target_of(one), reason="more than spec.replicas")
+            # guarded, as all of a pool's: a session that took it since it was read would be over
+            yield Delete(target_of(one), reason="more than spec.replicas", is_guarded=True)
 
 
 def _member(pool: SandboxWarmPool, template: SandboxTemplate) -> Document:
