@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 
 from hekla.node.shim.sandbox import packets
-from hekla.node.shim.sandbox.supervisor import PROTOCOL, SOCKET
+from hekla.node.shim.sandbox.supervisor import PROTOCOL, SOCKET, TAKES
 
 PATIENCE_S = 60.0
 ZYGOTE = [sys.executable, "-c", """
@@ -118,7 +118,7 @@ def test_a_zygote_of_another_release_makes_no_more(node, release, stays):
     before = node.hear()["pid"]
     earlier, node.socket = node.socket, node.connect()  # the latest node is the one
     node.say({**HELLO, "zygote": {**HELLO["zygote"], "release": release}})
-    welcome = {"event": "welcome", "protocol": PROTOCOL, "takes": ["notes"], "zygote": before if stays else 0}
+    welcome = {"event": "welcome", "protocol": PROTOCOL, "takes": TAKES, "zygote": before if stays else 0}
     assert node.hear() == welcome
     earlier.close()
     node.say({"order": "zygote"})
@@ -276,6 +276,43 @@ def test_notes_on_many_come_in_one_order_and_each_is_kept_for_the_next_node():
     order = {"order": "notes", "notes": {"s0": {"slot": 7}, "s1": {"slot": 8}, "nobody": {"slot": 9}}}
     said = said_by(f"held = left()\nsupervisor._held['s0'] = other = Held('s0', [], {{}})\nsupervisor._obey({order}, [])\nprint(other.note, held.note)")  # fmt: skip
     assert said == ["{'slot': 7} {'slot': 8}"]
+
+
+NOTED = """
+from hekla.node.shim.sandbox.notebook import Notebook
+held = left()
+node = connected()
+supervisor._obey(hello, [])
+book = Notebook()
+packets.send(node, {"order": "notebook"}, [book.descriptor])
+heard_by(node)
+book.write(b'{"id": "s1", "note": {"slot": 1, "session": "mine"}}')
+book.write(b'{"id": "nobody", "note": {"slot": 2}}')
+"""
+
+
+def test_what_a_node_has_noted_before_it_was_killed_the_next_one_is_told():
+    assert said_by(f"{NOTED}node.close()\nsupervisor._hear_node()\nprint(held.note, supervisor._notebook)") == [
+        "held s1 True None",
+        "{'slot': 1, 'session': 'mine'} -1",
+    ]
+
+
+def test_a_node_that_comes_before_the_one_before_is_missed_is_told_too():
+    assert said_by(f"{NOTED}supervisor._drop_node()\nprint(held.note)")[-1] == "{'slot': 1, 'session': 'mine'}"
+
+
+def test_a_node_may_go_back_to_packets():
+    story = "supervisor._obey({'order': 'no notebook'}, [])\nsupervisor._obey({'order': 'note', 'id': 's1', 'note': {'slot': 3}}, [])\n"
+    assert said_by(f"{NOTED}{story}supervisor._drop_node()\nprint(held.note)")[-1] == "{'slot': 3}"
+
+
+def test_a_notebook_for_which_a_supervisor_has_no_room_is_refused_and_the_one_before_stays():
+    story = "supervisor._obey({'order': 'notebook'}, [])\nprint(packets.receive(node)[0])\nsupervisor._drop_node()\nprint(held.note)"
+    assert said_by(f"{NOTED}{story}")[-2:] == [
+        "{'event': 'notebook', 'is_taken': False}",
+        "{'slot': 1, 'session': 'mine'}",
+    ]
 
 
 def test_a_supervisor_without_room_for_a_node_does_not_spin_and_takes_it_in_later(node):

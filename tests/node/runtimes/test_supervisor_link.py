@@ -1,6 +1,7 @@
 """Notes on their way to the supervisor: those of one turn go together, and who waits for them waits until they are there."""
 
 import asyncio
+import json
 import os
 import socket
 
@@ -9,6 +10,7 @@ import pytest
 from hekla.node.runtimes.sandbox import supervisor_link
 from hekla.node.runtimes.sandbox.supervisor_link import SupervisorLink
 from hekla.node.shim.sandbox import packets
+from hekla.node.shim.sandbox.notebook import entries
 from hekla.node.shim.sandbox.supervisor import PROTOCOL, SOCKET
 
 PATIENCE_S = 60.0
@@ -31,12 +33,18 @@ class PaperSupervisor:
 
     def orders(self):
         """All that is in the socket now."""
-        found = []
+        return self.given()[0]
+
+    def given(self):
+        """The same, with the descriptors that came."""
+        found, descriptors = [], []
         while True:
             try:
-                found.append(packets.receive(self.node)[0])
+                order, more = packets.receive(self.node)
             except BlockingIOError:
-                return found
+                return found, descriptors
+            found.append(order)
+            descriptors += more
 
 
 @pytest.fixture
@@ -65,6 +73,9 @@ def live(tmp_path):
         asyncio.run(whole())
 
     return live
+
+
+TAKES_NOTEBOOKS = {**WELCOME, "takes": ["notes", "notebook"]}
 
 
 def notes_of(orders):
@@ -185,3 +196,47 @@ def test_who_waits_for_a_note_that_nobody_takes_any_more_does_not_wait_for_ever(
         await going
 
     live(story)
+
+
+def test_once_the_supervisor_has_a_notebook_notes_wake_nobody(live):
+    async def story(link, supervisor):
+        link.note("s1", {"slot": 1})
+        await link.delivered()
+        offered, copies = supervisor.given()
+        assert [order["order"] for order in offered] == ["notebook", "note"]
+        packets.send(supervisor.node, {"event": "notebook", "is_taken": True})
+        while not link._notebooks.write("s1", b'{"id": "s1", "note": {"slot": 1}}'):
+            await asyncio.sleep(0)
+        supervisor.orders()
+        link.note("s1", {"slot": 1, "session": "mine"})
+        going = link.delivered()
+        with pytest.raises(StopIteration):  # without a turn of the loop
+            going.send(None)
+        assert not supervisor.orders()
+        assert json.loads([*entries(copies[0])][-1]) == {"id": "s1", "note": {"slot": 1, "session": "mine"}}
+        os.close(copies[0])
+
+    live(story, TAKES_NOTEBOOKS)
+
+
+def test_a_notebook_is_not_offered_past_notes_that_wait(live):
+    async def story(link, supervisor):
+        while not link._outbox:
+            link.post({"order": "filler", "text": "x" * 10_000})
+        link.note("s1", {"slot": 1})
+        got, copies = [], []
+        going = asyncio.create_task(link.delivered())
+        while not going.done():
+            orders, given = supervisor.given()
+            got, copies = got + orders, copies + given
+            await asyncio.sleep(0)
+        link.note("s2", {"slot": 2})
+        await link.delivered()
+        orders, given = supervisor.given()
+        assert [order["order"] for order in got][-1:] == ["note"]
+        assert [order["order"] for order in orders] == ["notebook", "note"]
+        assert not copies
+        assert [json.loads(entry)["id"] for entry in entries(given[0])] == ["s1", "s2"]
+        os.close(given[0])
+
+    live(story, TAKES_NOTEBOOKS)

@@ -22,6 +22,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from hekla.sandbox.daemon import http as http_module
 from hekla.sandbox.daemon.http import HttpServer
 
 TOKEN = "access-token-of-this-sandbox"
@@ -616,3 +617,37 @@ def test_the_router_is_told_agentcubes_health_and_e2bs_clients_theirs(daemon):
     status, told = daemon.send("GET", "/health", authorization="Bearer x")
     assert (status, json.loads(told)["service"]) == (200, "PicoD")
     assert daemon.send("GET", "/health", authorization="Basic dXNlcjo=")[0] == 204
+
+
+@pytest.mark.parametrize("said", [b"", b"G", b"GET / HTTP/1.1\r\nhost"])
+def test_who_says_no_whole_request_for_too_long_is_dropped(tmp_path, monkeypatch, said):
+    monkeypatch.setattr(http_module, "IDLE_TIMEOUT_S" if not said else "HEAD_TIMEOUT_S", 0.0)
+    handled = []
+
+    async def handle(request, answer):
+        handled.append(request.path)
+
+    async def told():
+        server = HttpServer(handle, lambda request, error: error.message)
+        listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(tmp_path / "s"))
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+        writer.write(said)
+        answer = await reader.read()
+        writer.close()
+        listener.close()
+        return answer
+
+    assert asyncio.run(asyncio.wait_for(told(), 30)) == b""
+    assert not handled
+
+
+def test_a_command_whose_client_leaves_is_ended_with_what_it_started(daemon, tmp_path):
+    """AgentCube's dialect answers once, when it is over: nobody else hears of it."""
+    os.mkfifo(tmp_path / "pids")
+    body = json.dumps({"command": ["sh", "-c", f"sleep 600 & echo $! $$ > {tmp_path}/pids; wait"]})
+    with contextlib.closing(UnixConnection(daemon.path)) as connection:
+        connection.request("POST", "/api/execute", body, {"authorization": f"Bearer {token()}"})
+        pids = (tmp_path / "pids").read_text().split()
+    for pid in pids:
+        gone(int(pid))
+    assert len(pids) == 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -16,8 +17,10 @@ import random
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
+import termios
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -127,10 +130,13 @@ class Parked:
         return not self._is_claimed and not self._started
 
     async def _make_ready(self) -> None:
+        """Each part gives way to whoever comes meanwhile."""
         if not self._taken_ns:  # it is in a node's stock, which is bounded; an interpreter is 3 MiB
             await self._daemon.contexts.make_spare()
         if self._is_nobodys:
             await self._rehearse()
+        if self._is_nobodys:
+            await self._come_to_head()
 
     async def _rehearse(self) -> None:
         """Whoever comes meanwhile is heard afterwards, 5 ms later at the most: nobody's program starts beside this one."""
@@ -153,14 +159,14 @@ class Parked:
             raise HttpError(503, "nobody has claimed this sandbox yet")
 
     async def _come_to_head(self) -> None:
-        """It is among those that are claimed next; several gateways may say so."""
+        """It is among those that are claimed next, or nobody does anything else here; several gateways may say so."""
         if not self._is_at_head:
             self._is_at_head = True
             await rehearse_claim(self._options, self._nursery)
 
     def _hear(self) -> None:
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._control, LONGEST_MESSAGE, MOST_DESCRIPTORS)
+            data, descriptors, _, _ = socket.recv_fds(self._control, _waiting(self._control), MOST_DESCRIPTORS)
         except BlockingIOError:
             return
         except OSError:
@@ -390,6 +396,12 @@ class Parked:
     async def _stop(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         asyncio.get_running_loop().call_soon(self._over.set)
         return {}
+
+
+def _waiting(control: socket.socket) -> int:
+    """Bytes to ask for: room for the longest message would be mapped and given back for each, two pages that have to be brought in."""
+    (queued,) = struct.unpack("i", fcntl.ioctl(control, termios.FIONREAD, bytes(4)))
+    return min(max(int(queued), 1), LONGEST_MESSAGE)
 
 
 def _last_words(path: str) -> str:

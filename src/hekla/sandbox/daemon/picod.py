@@ -187,16 +187,18 @@ class Picod:
 
 async def unless_left(request: Request, processes: Processes, command: Command) -> dict[str, bytes]:
     """All that a command says; nobody else hears it, so it is ended when who asked for it leaves."""
-    telling = asyncio.ensure_future(collected(command, LONGEST_OUTPUT))
-    waited: list[asyncio.Future[Any]] = [telling, request.gone]
-    try:
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if telling.done():
-            return telling.result()
+
+    def left(_: asyncio.Future[None]) -> None:
         processes.kill(command)
-        raise ConnectionError("the client left")
+
+    request.gone.add_done_callback(left)
+    try:
+        output = await collected(command, LONGEST_OUTPUT)
     finally:
-        telling.cancel()
+        request.gone.remove_done_callback(left)
+    if request.gone.done():
+        raise ConnectionError("the client left")
+    return output
 
 
 async def collected(command: Command, most: int) -> dict[str, bytes]:

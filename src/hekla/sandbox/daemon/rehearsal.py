@@ -3,8 +3,8 @@
 A daemon is born with all of its memory shared, and Python writes to whatever it uses: 300 pages are copied for a first program, 2 to 3 ms.
 Copied here, while nobody waits. What is rehearsed has a daemon object of its own, so nothing of it is remembered: no command, no journal.
 
-A claim and its first token copy 115 more, 1.2 ms and half a MiB: rehearsed where a gateway asks for it, of the few that it
-gives away next (`gateway/heads.py`). The key is made for that, and nobody else is told.
+A claim and its first token copy 115 more, 1.2 ms and half a MiB: rehearsed after that, or as soon as a gateway asks for it, of the few that
+it gives away next (`gateway/heads.py`). The key is made for that, and nobody else is told.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps the heads of pools hot: the few sandboxes that are claimed next wait with a connection to their daemon, which has rehearsed a claim.
 
 A session's first request then takes what a second one does: to connect is 1 ms of it, and what a daemon writes to for the first token
-another (`daemon/rehearsal.py`). That is half a MiB and two descriptors each, so it is for few. Nothing of it knows a claim: the
+another (`daemon/rehearsal.py`; by itself it does so half a second after its birth). A connection is two descriptors, so it is for few. Nothing of it knows a claim: the
 connection is the gateway's alone, and a daemon answers by whose it is when it is asked.
 """
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 EACH: Final = 8
 """Of each template: as many as begin in one turn (`sessions/making.py`)."""
 MOST: Final = 64
-"""Of all templates together, 32 MiB; sandboxes of the others are claimed as well, 2 ms later."""
+"""Of all templates together; sandboxes of the others are claimed as well, a millisecond later."""
 REST_S: Final = 0.3
 """So long after one was taken or came nobody waits for a first program any more, most likely."""
 LOOK_EVERY_S: Final = 30.0

@@ -1,7 +1,8 @@
 """The node's end of the supervisor: finds the one that an earlier life left, or starts one, and gives it orders.
 
 `hekla.node.shim.sandbox.supervisor` is the other end. Orders are given at once and in order; what the socket does not take waits here.
-Notes of one turn of the loop go together, and who has to know that they went waits (`delivered`).
+Notes go into a notebook that both ends hold (`note_taking.py`). Where the supervisor takes none, those of one turn of the loop go
+together, and who has to know that they went waits (`delivered`).
 """
 
 import asyncio
@@ -22,6 +23,7 @@ import structlog
 import hekla
 from hekla.node.runtimes.release import release_of
 from hekla.node.runtimes.sandbox.encoding import encoded
+from hekla.node.runtimes.sandbox.note_taking import Notebooks
 from hekla.node.runtimes.spawner_link import SpawnerGoneError
 from hekla.node.runtimes.sweep import describe_process, kill_process_of
 from hekla.node.shim.sandbox import packets
@@ -79,6 +81,7 @@ class SupervisorLink:
         self._address = f"/proc/self/fd/{self._directory}/{SOCKET}"
         self._socket: socket.socket | None = None
         self._outbox: deque[tuple[bytes, list[int]]] = deque()
+        self._notebooks = Notebooks(self._offer_notebook, lambda: self.post({"order": "no notebook"}))
         self._noted: dict[str, Message] = {}
         """The last note of each sandbox that was not given yet."""
         self._takes_notes = False
@@ -170,14 +173,29 @@ class SupervisorLink:
             raise SpawnerGoneError(f"the sandboxes' supervisor did not take an order: {problem}") from None
 
     def note(self, sandbox: str, note: Message) -> None:
-        """Let the next life know this of a sandbox, at the end of this turn; of two in one turn the later holds. Where no more orders
-        wait for the socket than may, the last of each sandbox waits until they are gone.
+        """Let the next life know this of a sandbox: at once, or where it goes by packet at the end of this turn; of two in one turn the
+        later holds. Where no more orders wait for the socket than may, the last of each sandbox waits until they are gone.
         """
         if self._socket is None:
             return  # the sandbox has ended with its supervisor
+        entry = encoded({"id": sandbox, "note": note})
+        with contextlib.suppress(SpawnerGoneError):
+            if len(entry) <= packets.LONGEST and self._notebooks.write(sandbox, entry):
+                return
         if not self._noted:
             asyncio.get_running_loop().call_soon(self._give_notes)
         self._noted[sandbox] = note
+
+    def _offer_notebook(self, descriptor: int) -> bool:
+        """Whether it went, behind all notes that were given before it."""
+        self._give_notes()
+        if self._socket is None or self._noted or self._outbox:
+            return False
+        try:
+            packets.send(self._socket, {"order": "notebook"}, [descriptor])
+        except OSError:
+            return False
+        return True
 
     async def delivered(self) -> None:
         """Return once all that was given so far is with the supervisor, which has it even if this process is killed; or neither is."""
@@ -311,6 +329,11 @@ class SupervisorLink:
                 if report["event"] == "welcome":
                     self._greeted(report)
                     continue
+                if report["event"] == "notebook":
+                    self._notebooks.taken(is_taken=report["is_taken"])
+                    continue
+                if report["event"] in ("gone", "failed"):
+                    self._notebooks.forget(report["id"])
                 self._on_report(report)
             except Exception:  # a task boundary: one report's trouble must not leave all sandboxes unheard
                 log.exception("supervisor report not understood", report=report)
@@ -328,11 +351,13 @@ class SupervisorLink:
                 os.close(descriptor)
         self._outbox.clear()
         self._noted.clear()
+        self._notebooks.close()
         self._takes_notes = False
         self._settle_delivered()
 
     def _greeted(self, welcome: Report) -> None:
-        self._takes_notes = "notes" in welcome.get("takes", ())
+        takes = welcome.get("takes", ())
+        self._takes_notes, self._notebooks.is_wanted = "notes" in takes, "notebook" in takes
 
 
 def _boot(module: str) -> list[str]:

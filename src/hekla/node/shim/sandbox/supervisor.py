@@ -13,6 +13,7 @@ The zygote is started by exec, not forked from here: what it has in memory every
 
 import contextlib
 import errno
+import json
 import os
 import resource
 import select
@@ -31,12 +32,12 @@ from typing import NoReturn
 
 from hekla.node.shim import linux
 from hekla.node.shim.init import children_of, kill_quietly
-from hekla.node.shim.sandbox import packets
+from hekla.node.shim.sandbox import notebook, packets
 from hekla.node.shim.sandbox.packets import Message
 
 PROTOCOL = 2
 """Said in `hello` and in `welcome`: a node that speaks otherwise does not take over what it might misunderstand; it ends it."""
-TAKES = ["notes"]
+TAKES = ["notes", "notebook"]
 """Said in `welcome`: orders that not every supervisor of this protocol follows. Whoever does not read of one here gives it otherwise."""
 SOCKET = "supervisor.sock"
 FIRST_NODE_S = 60.0
@@ -84,6 +85,8 @@ class Supervisor:
         self._nobodys: set[int] = set()
         """Whom nobody wants: killed, and when they are reaped their numbers mean nothing to the next zygote."""
         self._node: socket.socket | None = None
+        self._notebook = -1
+        """What the node writes its notes into, if it does: read once the node is gone."""
         self._is_greeted = False
         """A node hears of nothing before it has said hello and was told what there is."""
         self._is_full = False
@@ -161,6 +164,10 @@ class Supervisor:
             held.note = order["note"]
         elif kind == "notes":
             self._take_notes(order["notes"])
+        elif kind == "notebook":
+            self._take_notebook(fds)
+        elif kind == "no notebook":
+            self._close_notebook()
         elif kind == "kill" and held is not None:
             self._kill(held)
         elif kind == "hello":
@@ -246,6 +253,7 @@ class Supervisor:
 
     def _drop_node(self) -> None:
         if self._node is not None:
+            self._close_notebook()
             self._selector.unregister(self._node)
             self._node.close()
             self._node, self._is_greeted = None, False
@@ -295,6 +303,28 @@ class Supervisor:
             held = self._held.get(name)
             if held is not None:
                 held.note = note
+
+    def _take_notebook(self, fds: list[int]) -> None:
+        """The node goes on with the one before, or with packets, until it is told that we have this one. Whatever else it notes until then is
+        in it, too.
+        """
+        if not fds:  # the kernel leaves out what a process may not open any more
+            self._tell({"event": "notebook", "is_taken": False})
+            return
+        if self._notebook >= 0:  # all that holds of it is in the new one
+            os.close(self._notebook)
+        self._notebook = fds.pop()
+        self._tell({"event": "notebook", "is_taken": True})
+
+    def _close_notebook(self) -> None:
+        """What the node has noted is ours to tell the next one."""
+        if self._notebook < 0:
+            return
+        for entry in notebook.entries(self._notebook):
+            told = json.loads(entry)
+            self._take_notes({told["id"]: told["note"]})
+        os.close(self._notebook)
+        self._notebook = -1
 
     def _kill(self, held: Held) -> None:
         """It is ours to bury, so its number is nobody else's yet. What stands still in a group cannot die."""
