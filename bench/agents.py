@@ -7,12 +7,15 @@ HTTP, as the owners of keys. `first command` is until the last byte of its answe
 
 import asyncio
 import json
+import re
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvloop
 
@@ -169,6 +172,74 @@ async def one_after_the_other(report: Report, door: Door, template: str, *, pool
     told(report, f"create, {how}", creates)
 
 
+class PlainClient:
+    """One connection that blocks, and requests that are put together before: what it takes itself is small."""
+
+    def __init__(self, door: Door) -> None:
+        address = urlsplit(door.url)
+        self._path, self._host = address.path, address.netloc
+        self._socket = socket.create_connection((address.hostname, address.port or 80))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def request(self, path: str, owner: int, body: Any) -> bytes:
+        """The bytes of a POST."""
+        data = json.dumps(body).encode()
+        head = f"POST {self._path}{path} HTTP/1.1\r\nhost: {self._host}\r\nx-api-key: {key_of(owner % OWNERS)}\r\n"
+        return f"{head}content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data
+
+    def ask(self, request: bytes) -> bytes:
+        """The body of a good answer."""
+        self._socket.sendall(request)
+        answer = self._socket.recv(65536)
+        while (end := answer.find(b"\r\n\r\n")) < 0:
+            answer += self._socket.recv(65536)
+        if not answer.startswith(b"HTTP/1.1 20"):
+            raise RuntimeError(repr(answer[:300]))
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", answer[:end])
+        while (len(answer) < end + 4 + int(length[1])) if length else not answer.endswith(b"\r\n0\r\n\r\n"):
+            answer += self._socket.recv(65536)
+        return answer[end + 4 :]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def one_behind_the_other(
+    client: PlainClient, path: str, body: Any, rounds: int
+) -> tuple[list[float], list[float], list[str]]:
+    """Milliseconds to create, and to the end of what was asked first; the sessions."""
+    creates, wholes, sessions = [], [], []
+    for number in range(rounds):
+        asked = client.request("sessions", number, {"name": WARM})
+        began = time.perf_counter()
+        answer = client.ask(asked)
+        created = time.perf_counter()
+        session = str(json.loads(answer)["id"])
+        first = client.request(f"sessions/{session}/daemon/{path}", number, body)
+        again = time.perf_counter()
+        client.ask(first)
+        creates.append((created - began) * 1e3)
+        wholes.append((created - began + time.perf_counter() - again) * 1e3)
+        sessions.append(session)
+    return creates, wholes, sessions
+
+
+async def behind_each_other(report: Report, door: Door) -> None:
+    """Sessions of a pool that holds them all, each begun as soon as the one before was answered its first; ended when all are through."""
+    for what, path, body in (
+        ("program", "api/execute", {"command": ["true"]}),
+        ("cell", "execute", {"code": "1 + 1"}),
+    ):
+        with closing(PlainClient(door)) as client:
+            ran = await asyncio.to_thread(one_behind_the_other, client, path, body, report.scaled(ROUNDS))
+        creates, wholes, sessions = ran
+        told(report, f"create to first {what}, {WARM}, one behind the other", wholes)
+        told(report, f"create, {WARM}, one behind the other ({what})", creates)
+        await asyncio.gather(*(door.end(one, number) for number, one in enumerate(sessions)))
+        await door.until_warm(CLAIMS)
+        await door.until_quiet()
+
+
 async def at_once(report: Report, door: Door, template: str, count: int, note: str = "", *, runs: bool) -> None:
     """Many at the same moment, each with its first command or without. As many in a quick run: fewer would be another question."""
     what = f"{count} at once, {template}" + (", each with a program" if runs else "")
@@ -288,6 +359,8 @@ async def whole(report: Report, process: PlatformProcess) -> None:
             await at_once(report, door, COLD, BURST, note, runs=runs)
             await door.until_quiet()
         await door.resize(CLAIMS)
+        await door.until_quiet()
+        await behind_each_other(report, door)
         for runs in (False, True):
             await door.until_warm(CLAIMS)
             await door.until_quiet()
