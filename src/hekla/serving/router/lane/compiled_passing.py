@@ -16,6 +16,7 @@ from hekla.serving.router.lane.compiled_rows import (
     drop_request,
     engine_at,
     keep_engine,
+    may_read_on,
     may_take,
 )
 from hekla.serving.router.lane.compiled_streaming import (
@@ -115,7 +116,7 @@ def read_engine(state, engine_number, now):
         if command != Command.NOTHING or got < SCRATCH_BYTES:
             return command
         if is_streaming(state, engine_number, number):
-            return read_stream(state, engine_number, now)
+            return read_stream(state, engine_number, now) if may_read_on(state, engine_number) else Command.NOTHING
         return take_over(state, number, Reason.ANSWER, 0, 0) if word(engine, Engine.CLIENT) == number else command
     if (
         kind == AnswerKind.OTHER

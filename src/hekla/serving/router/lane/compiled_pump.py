@@ -3,7 +3,8 @@
 """The fast lane: reads a plain request, decides, asks the engine, passes the answer on; Python is called where it is not plain.
 
 One thread calls all of it. It never waits: a socket that has nothing, or takes nothing, is left until epoll tells of it. Events are told
-once for each change, so what is not read at once is noted (`Client.MORE`). A read that fills less than its buffer has read all.
+once for each change, so what is not read at once is noted (`Client.MORE`), or asked for anew (`may_read_on`: an engine that always has more
+to say is not to keep the others waiting). A read that fills less than its buffer has read all.
 `compiled_asking.py` and `compiled_passing.py` have the two halves of a request.
 """
 
@@ -137,6 +138,7 @@ def _one_event(state, event, now):
 @njit(**OPTIONS)
 def _pump(state, have_rested, now):
     """Go on with everything that can go on; comes back with what Python has to do, or when nothing is left."""
+    set_word(state, State.READS_LEFT, word(state, State.MOST_READS))
     keep_up(state, now)
     command = rested(state, have_rested, now)
     if command != Command.NOTHING:

@@ -101,6 +101,17 @@ def hear_all(state, number):
 
 
 @njit(**OPTIONS)
+def may_read_on(state, number):
+    """Whether an engine's connection may be read once more in this turn; if not, epoll tells of what is left there at its next look."""
+    left = word(state, State.READS_LEFT)
+    if left > 0:
+        set_word(state, State.READS_LEFT, left - 1)
+        return True
+    change_watch(state, number, HEARD if word(engine_at(state, number), Engine.IS_DEAF) != 0 else _WATCHED)
+    return False
+
+
+@njit(**OPTIONS)
 def unwatch(state, fd):
     """Be told no more: it goes to somebody else."""
     return call(EPOLL_CTL, word(state, State.EPOLL), _REMOVE, fd, word(state, State.IOV), 0, 0)

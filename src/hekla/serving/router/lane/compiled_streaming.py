@@ -23,6 +23,7 @@ from hekla.serving.router.lane.compiled_rows import (
     engine_at,
     give_buffer,
     keep_engine,
+    may_read_on,
     may_take,
     take_buffer,
 )
@@ -301,7 +302,7 @@ def stream_on(state, engine_number, begin, length, head_end, data, unkept, now):
 
 @njit(**OPTIONS)
 def read_stream(state, engine_number, now):
-    """More came of a stream of which the client was sent a part."""
+    """More came of a stream of which the client was sent a part; all of it is read, or as much as is one turn's."""
     engine, scratch = engine_at(state, engine_number), word(state, State.SCRATCH)
     number = word(engine, Engine.CLIENT)
     while True:
@@ -318,7 +319,7 @@ def read_stream(state, engine_number, now):
         command = stream_on(state, engine_number, begin, length, 0, scratch, unkept, now)
         if command != Command.NOTHING or got < SCRATCH_BYTES:
             return command
-        if not is_streaming(state, engine_number, number):
+        if not is_streaming(state, engine_number, number) or not may_read_on(state, engine_number):
             return Command.NOTHING
 
 

@@ -71,6 +71,8 @@ class State(_Words):
     ID_PREFIX = auto()
     """Twelve bytes."""
     SWEEP_AT = auto()
+    READS_LEFT = auto()
+    """How many of `MOST_READS` are left in this turn."""
 
     # ---- bounds, doubles
     IDLE_S = auto()
@@ -83,6 +85,8 @@ class State(_Words):
     """A stream that says nothing for so long is Python's, which ends it in time."""
     TOTAL_S = auto()
     """So is one that began so long ago."""
+    MOST_READS = auto()
+    """An integer: so many reads more than one each all streams together may have in a turn, at the end of which others are heard."""
     IS_CLOSED = auto()
     """No connection is kept from now on."""
 
@@ -494,6 +498,8 @@ TEXTS: Final = {
 TEXT_BYTES: Final = 48
 
 SCRATCH_BYTES: Final = 256 * 1024
+MOST_READS: Final = 4
+"""A megabyte of a stream in a row, as far as its client takes it: about half a millisecond."""
 FIRST_BYTES: Final = 64 * 1024
 """Of a request these are read to the scratch and copied to where it stays, at most; the rest of a longer one is read to there."""
 SMALL_BYTES: Final = 8 * 1024

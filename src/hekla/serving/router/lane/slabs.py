@@ -18,6 +18,7 @@ from hekla.serving.router.lane.layout import (
     IOV_WORDS,
     LARGE_BYTES,
     LARGE_COUNT,
+    MOST_READS,
     RECORDS,
     SCRATCH_BYTES,
     SMALL_BYTES,
@@ -107,6 +108,7 @@ class Slabs:
         doubles[State.SILENCE_S] = min(PATIENCE_S, bounds.silence_timeout_s / 20 or PATIENCE_S)
         doubles[State.TOTAL_S] = bounds.total_timeout_s / 2 or float("inf")
         self.words[State.MOST_BYTES] = min(bounds.body_bytes, HUGE_BYTES)
+        self.words[State.MOST_READS] = MOST_READS
 
     def _put(self, which: State, array: NDArray[Any]) -> NDArray[Any]:
         self._arrays[which] = array
