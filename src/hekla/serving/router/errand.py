@@ -15,7 +15,7 @@ from hekla.serving.router.proxy.legs import Leg
 from hekla.serving.router.proxy.relay import Relay
 from hekla.serving.router.proxy.usage import asking_for_usage, tells_usage
 from hekla.serving.router.question import Question
-from hekla.serving.router.telemetry import Trace
+from hekla.serving.router.spans import Trace
 from hekla.wire.raw_heads import AnswerHead, RequestHead, changed_request_bytes, request_bytes
 
 
@@ -50,6 +50,8 @@ class Errand(Relay):
         self._attempt = attempt
         self.attempts += 1
         self.target_name = target.name
+        if self.trace is not None and house.tracing is not None:
+            house.tracing.attempt(self.trace, target, house.clock())
         if attempt.head_timeout_s:
             self._silent_since = house.clock()
         if attempt.beside is not None:
@@ -87,8 +89,8 @@ class Errand(Relay):
 
     def _head_of(self, attempt: Attempt, body: bytes) -> bytes:
         headers = attempt.headers
-        if self.trace is not None and attempt.keep_headers is None:
-            headers = (*headers, (b"traceparent", self.trace.header))
+        if self.trace is not None:
+            headers = (*headers, *self.trace.headers)
         if attempt.path is None and not headers and attempt.keep_headers is None and attempt.method is None:
             hides = self._house.doorkeeper is not None
             return request_bytes(self.head, len(body), self.request_id, hides_credentials=hides)

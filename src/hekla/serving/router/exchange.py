@@ -156,7 +156,7 @@ class Exchange(Errand):
 
     def answered(self, head: AnswerHead, data: bytes) -> bool:
         """The engine's head came. Nothing is written yet: until the body begins, another engine may be tried."""
-        if head.status in BUSY and self._goes_elsewhere():
+        if head.status in BUSY and self._goes_elsewhere(head.status):
             return False
         if head.status == 200 and not head.body_length:
             self.said_nothing()
@@ -168,7 +168,7 @@ class Exchange(Errand):
     def whole(self, head: AnswerHead, data: bytes) -> None:
         """A whole answer in one piece, whose connection is free again: what most answers are that are no streams."""
         self.engine = None
-        if self.has_begun or (head.status in BUSY and self._goes_elsewhere()):
+        if self.has_begun or (head.status in BUSY and self._goes_elsewhere(head.status)):
             return
         if head.status == 200 and not head.body_length:
             self.said_nothing()
@@ -190,7 +190,7 @@ class Exchange(Errand):
         """A 200 with nothing behind it answers no question: no client can read it, and another engine may do better."""
         self._fail_attempt(Fault.GARBAGE, "the engine answered with nothing")
 
-    def _goes_elsewhere(self) -> bool:
+    def _goes_elsewhere(self, status: int) -> bool:
         """Another engine may have room; if none has, the client gets this engine's answer."""
         plan, attempt, house = self._plan, self._attempt, self._house
         assert plan is not None
@@ -205,6 +205,8 @@ class Exchange(Errand):
             return True
         if isinstance(step, Refusal):
             return False
+        if self.trace is not None:
+            self.trace.tried(house.clock(), status=status, error=str(status), why="another engine may have room")
         self._drop_beside()
         self.engine, self._retried = None, False
         self._later(attempt.retry_s, partial(self._send_now, step))
@@ -247,6 +249,8 @@ class Exchange(Errand):
         self._was_cut |= fault is Fault.CLOSED  # what cuts two engines off may be what kills them
         log.debug("attempt failed", target=self.target_name, fault=fault.value, why=why, attempt=self.attempts)
         self._tell(plan.failed, attempt, fault, house.clock())
+        if self.trace is not None:
+            self.trace.tried(house.clock(), error=fault.value, why=why)
         self._later(attempt.retry_s, self._try_again)
 
     def _later(self, after_s: float, step: Callable[[], None]) -> None:
@@ -260,6 +264,8 @@ class Exchange(Errand):
         assert attempt.on_answer is not None
         self._tell(attempt.on_answer, body, self._house.clock())
         self.attempts -= 1  # a leg is half an attempt
+        if self.trace is not None:
+            self.trace.tried(self._house.clock(), status=200)
         self._try_again()
 
     def _answer_with(self, status: int, body: bytes) -> None:

@@ -135,10 +135,8 @@ class Router:
         self._guards = self.doors.guards_with(self.beginning)
         self.house = House(self.director, self.pools, settings.bounds, guards=self._guards, clock=self._now)
         self.house.doorkeeper = self.doors.authentication
-        if settings.traces_endpoint:
-            self.house.tracing = Tracing(
-                settings.traces_endpoint, settings.traces_service, HttpClient(), share=settings.traces_share
-            )
+        if settings.traces is not None:
+            self.house.tracing = Tracing(settings.traces, HttpClient())
         self.metrics = self._all_metrics()
         self._access_log = (
             AccessLog(settings.access_log_format, settings.access_log_output) if settings.access_log_enabled else None
@@ -329,6 +327,8 @@ class Router:
         self.keep_books()
         if self._access_log is not None:
             await self._access_log.flushed()
+        if self.house.tracing is not None:
+            await self.house.tracing.close()
         await self.scraper.close()
         await self.caches.close()
         await self.tokenizing.close()
@@ -478,6 +478,8 @@ class Router:
         yield "hekla_router_scrape_failures_total", (), self.scraper.failures
         if self._access_log is not None:
             yield "hekla_router_access_log_left_out_total", (), self._access_log.left_out
+        if self.house.tracing is not None:
+            yield "hekla_router_spans_left_out_total", (), self.house.tracing.left_out
 
     def _waiting_gauges(self) -> Iterable[tuple[str, Labels, float]]:
         for pool, count in self.holding.held().items():

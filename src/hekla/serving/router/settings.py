@@ -7,6 +7,7 @@ from hekla.edge.shared_buckets import place_of
 from hekla.serving.router.fair_queue import Fairness, read_fairness
 from hekla.serving.router.proxy.bounds import Bounds
 from hekla.serving.router.session_boost import SessionBoost, read_session_boost
+from hekla.serving.router.trace_settings import TraceSettings, read_traces
 from hekla.serving.router.variables import Reader, VariableError
 
 CONFIGURATION_FILE = "/etc/config/routerConfiguration.yaml"
@@ -91,11 +92,8 @@ class RouterSettings:
     redis: str = ""
     """HOST:PORT of the Redis by which replicas on several hosts tell one another."""
     redis_password: str = ""
-    traces_endpoint: str = ""
-    """Where OTLP over HTTP is taken; empty: no traces."""
-    traces_service: str = "hekla-router"
-    traces_share: float = 1.0
-    """Of the requests whose callers do not say."""
+    traces: TraceSettings | None = None
+    """Where traces go, and which; None: there are none."""
     fairness: Fairness | None = None
     session_boost: SessionBoost | None = None
     bounds: Bounds = field(default_factory=Bounds)
@@ -122,9 +120,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, object]:
         "access_log_format": read.text("ACCESS_LOG_FORMAT", "text"),
         "access_log_output": read.text("ACCESS_LOG_OUTPUT", "stdout"),
         "redis_password": read.text("REDIS_PASSWORD", ""),
-        "traces_endpoint": read.text("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
-        "traces_service": read.text("OTEL_SERVICE_NAME", "hekla-router"),
-        "traces_share": read.number("OTEL_TRACES_SAMPLER_ARG", 1.0, most=1.0),
+        "traces": read_traces(environment),
         "own_namespace": read.text("POD_NAMESPACE", "default"),
     }
     if found["access_log_format"] not in ("text", "json"):
