@@ -1,9 +1,10 @@
 """Kubernetes' own scheduler and ours on one control plane: what both are asked with, and what they answer."""
 
 import asyncio
+import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,6 +132,48 @@ def _is_answered(pod: Pod, others_go: bool) -> bool:
     words = [each.message for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False"]
     refused = any(not others_go or "once resource is released" not in each for each in words)
     return bool(pod.spec.node_name) or (refused and not pod.status.nominated_node_name)
+
+
+Asked = tuple[Document, Mapping[str, list[Document]]]
+"""A pod and the objects that are to be there for it alone, by kind; `NAME` stands for its name in all of them."""
+
+
+async def answers_differ(
+    rivals: Rivals,
+    client: ApiClient,
+    asks: Iterable[Asked],
+    decide: Callable[[ApiClient, Asked, str, str], Awaitable[str | None]],
+) -> list[str]:
+    """Of what is asked of both, each by `decide` with the scheduler and the pod's name: where ours finds none, or none of the best, a line."""
+    found = []
+    for number, asked in enumerate(asks):
+        for again in range(3):  # who has just been told of other objects may not know yet that they are gone
+            name, since = f"{number}-{again}", len(rivals.plane.log("kube-scheduler"))
+            theirs = await decide(client, asked, THEIRS, f"k{name}")
+            scores = rivals.scores(f"k{name}", since)
+            ours = await decide(client, asked, OURS, f"o{name}")
+            if (theirs is None) == (ours is None) and (not scores or ours in scores):
+                break
+        else:
+            found.append(f"{json.dumps(asked)}: they {theirs} of {scores}, we {ours}")
+    return found
+
+
+@asynccontextmanager
+async def its_own(
+    client: ApiClient, kinds: Mapping[str, type[Resource]], asked: Asked, name: str
+) -> AsyncIterator[Asked]:
+    """What is asked, by this name; the objects are there, and are deleted afterwards, the last one first."""
+    pod, around = json.loads(json.dumps(asked).replace("NAME", name))
+    there = [(kinds[kind], one["metadata"]) for kind, documents in around.items() for one in documents]
+    for kind, documents in around.items():
+        for document in documents:
+            await client.create(kinds[kind], document, document["metadata"].get("namespace", ""))
+    try:
+        yield pod, around
+    finally:
+        for each, metadata in reversed(there):
+            await client.delete(each, metadata["name"], metadata.get("namespace", ""))
 
 
 async def clear(client: ApiClient, also: Mapping[type[Resource], str] = {}) -> None:

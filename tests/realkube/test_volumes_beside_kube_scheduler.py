@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from hekla.api.meta import Document, Resource
+from hekla.api.meta import Resource
 from hekla.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from hekla.kube.api_client import ApiClient
-from realkube.rivals import OURS, THEIRS, Rivals, clear, decided, put_namespaces, put_nodes
+from realkube.rivals import Asked, Rivals, answers_differ, clear, decided, its_own, put_namespaces, put_nodes
 from realkube.thrown_worlds import Storeroom
 
 ASKED = 10
@@ -29,52 +29,31 @@ def test_both_find_nodes_that_reach_the_volumes(rivals: Rivals, seed: int) -> No
 
 
 async def _differences(rivals: Rivals, seed: int) -> list[str]:
-    client, dice, found = rivals.client(), Storeroom(seed), list[str]()
+    client, dice = rivals.client(), Storeroom(seed)
     try:
         nodes = dice.nodes()
         await put_namespaces(client)
         await put_nodes(client, nodes)
-        for number in range(ASKED):
-            asked = dice.ask(nodes)
-            for again in range(3):  # who has just been told of other claims may not know yet that they are gone
-                name, since = f"{number}-{again}", len(rivals.plane.log("kube-scheduler"))
-                theirs = await _decided(client, asked, THEIRS, f"k{name}")
-                scores = rivals.scores(f"k{name}", since)
-                ours = await _decided(client, asked, OURS, f"o{name}")
-                if (theirs is None) == (ours is None) and (not scores or ours in scores):
-                    break
-            else:
-                found.append(f"{json.dumps(asked)} on {json.dumps(nodes)}: they {theirs} of {scores}, we {ours}")
+        differ = await answers_differ(rivals, client, (dice.ask(nodes) for _ in range(ASKED)), _decided)
+        return [f"{one} on {json.dumps(nodes)}" for one in differ]
     finally:
         await clear(client)
         await client.close()
-    return found
-
-
-Asked = tuple[Document, Mapping[str, list[Document]]]
 
 
 async def _decided(client: ApiClient, asked: Asked, scheduler: str, name: str) -> str | None:
     """The node that a scheduler finds for a pod, with volumes and claims that are its alone and go afterwards."""
-    pod, around = json.loads(json.dumps(asked).replace("NAME", name))
-    for kind, documents in around.items():
-        for document in documents:
-            await client.create(KINDS[kind], document, document["metadata"].get("namespace", ""))
-    bound = [one["metadata"]["name"] for one in around["PersistentVolumeClaim"] if "volumeName" in one["spec"]]
-    for claim in bound:
-        while (await client.get(PersistentVolumeClaim, claim, "near")).status.phase != "Bound":
-            await asyncio.sleep(0.05)
+    async with its_own(client, KINDS, asked, name) as (pod, around):
+        claims = around["PersistentVolumeClaim"]
+        names = {one["metadata"]["name"] for one in claims}
+        for bound in [one["metadata"]["name"] for one in claims if "volumeName" in one["spec"]]:
+            while (await client.get(PersistentVolumeClaim, bound, "near")).status.phase != "Bound":
+                await asyncio.sleep(0.05)
 
-    async def is_to_be_made() -> str:
-        claims = [one for one in (await client.list(PersistentVolumeClaim, "near")).items if one.metadata.name in names]
-        return next((one.metadata.annotations[CHOSEN] for one in claims if CHOSEN in one.metadata.annotations), "")
+        async def is_to_be_made() -> str:
+            found = [
+                one for one in (await client.list(PersistentVolumeClaim, "near")).items if one.metadata.name in names
+            ]
+            return next((one.metadata.annotations[CHOSEN] for one in found if CHOSEN in one.metadata.annotations), "")
 
-    names = {one["metadata"]["name"] for one in around["PersistentVolumeClaim"]}
-    try:
         return await decided(client, pod, scheduler, otherwise=is_to_be_made)
-    finally:
-        for kind, documents in reversed(around.items()):
-            for document in documents:
-                await client.delete(
-                    KINDS[kind], document["metadata"]["name"], document["metadata"].get("namespace", "")
-                )
