@@ -431,6 +431,9 @@ class Cluster:
                 precedence.world_changed()
         elif job.spec != spec:
             self._forget_queue_use(job.spec.queue, spec.queue)
+            if job.spec.queue != spec.queue:
+                for task in job.tasks.values():
+                    self.tallies.inventory.note(task.spec.device_claims)
             job.respec(spec)
             self.precedence.world_changed()
             job.failed_at = -1

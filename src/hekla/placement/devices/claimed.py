@@ -1,14 +1,15 @@
 """How many devices of each class the claims of queues have: what `deviceclass/NAME` of a queue's capability bounds (`plugins/capacity.py`).
 
 A claim that several pods share counts once in each queue that one of them is in. One without devices yet counts with the most that
-its requests may come to; one of all devices of a node with what it was given, or one before that.
+its requests may come to; one of all devices of a node with what it was given, or one before that. The accounts are kept and brought up to
+date claim by claim, as counting all claims for each pod took their number squared.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from hekla.placement.cluster import Cluster
 from hekla.placement.devices.claims import DeviceClaim, Grant
 from hekla.placement.model import Task
 
@@ -24,23 +25,79 @@ class Claimed:
     """By resource, `deviceclass/NAME`."""
 
 
-def claimed_by_queues(cluster: Cluster, above: Callable[[str], Iterable[str]]) -> Mapping[str, Claimed]:
-    """By queue, what pods that are placed have claimed; `above` names a queue and those above it."""
-    found: dict[str, Claimed] = {}
-    for name, hold in cluster.tallies.inventory.holds.items():
-        users = [
-            task for uid in sorted(hold.users) if (task := cluster.tasks.get(uid)) is not None and task.job is not None
-        ]
+Above = Callable[[str], Iterable[str]]
+"""Names a queue and those above it."""
+
+
+class Held(Protocol):
+    """What a claim has, and by whom it is used, as `inventory.py` keeps it."""
+
+    grants: tuple[Grant, ...]
+    users: set[str]
+
+
+class Accounts:
+    """By queue, what pods that are placed have claimed."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[str, Claimed] = {}
+        self._charged: dict[str, tuple[Set[str], Counter[str]]] = {}
+        """By claim: the queues in which it counts, and with what."""
+        self._paths: dict[str, tuple[str, ...]] = {}
+        """Of each queue that has claims those above it, as they were."""
+        self._above: Above | None = None
+
+    def after(
+        self, changed: Iterable[str] | None, holds: Mapping[str, Held], tasks: Mapping[str, Task], above: Above
+    ) -> Mapping[str, Claimed]:
+        """As it is once these claims have changed; None: nobody knows which. `tasks` are known by their uids."""
+        if changed is None or not self._are_where_they_were(above):
+            self._by_queue, self._charged, self._paths = {}, {}, {}
+            changed = holds
+        self._above = above
+        for name in changed:
+            self._discharge(name)
+            if name in holds:
+                self._charge(name, holds[name], tasks)
+        return self._by_queue
+
+    def _are_where_they_were(self, above: Above) -> bool:
+        return above == self._above or all(tuple(above(queue)) == path for queue, path in self._paths.items())
+
+    def _discharge(self, name: str) -> None:
+        queues, devices = self._charged.pop(name, (frozenset[str](), Counter[str]()))
+        for queue in queues:
+            account = self._by_queue[queue]
+            account.names.discard(name)
+            account.devices -= devices  # none is ever below 0, and those at 0 go
+            if not account.names:
+                del self._by_queue[queue]
+
+    def _charge(self, name: str, hold: Held, tasks: Mapping[str, Task]) -> None:
+        users = [task for uid in hold.users if (task := tasks.get(uid)) is not None and task.job is not None]
         if not users:
-            continue
-        claim = dict(zip(users[0].spec.device_claims, users[0].shape.constraints.device_claims, strict=True))[name]
+            return
+        first = min(users, key=_uid)
+        claim = dict(zip(first.spec.device_claims, first.shape.constraints.device_claims, strict=True))[name]
         devices = _granted(claim, hold.grants)
         queues = {task.job.spec.queue for task in users if task.job is not None}
-        for queue in {one for each in queues for one in above(each)}:
-            account = found.setdefault(queue, Claimed())
+        counting = {one for each in queues for one in self._path(each)}
+        self._charged[name] = (counting, devices)
+        for queue in counting:
+            account = self._by_queue.setdefault(queue, Claimed())
             account.names.add(name)
             account.devices.update(devices)
-    return found
+
+    def _path(self, queue: str) -> tuple[str, ...]:
+        assert self._above is not None, "claims are counted when somebody has said where"
+        path = self._paths.get(queue)
+        if path is None:
+            path = self._paths[queue] = tuple(self._above(queue))
+        return path
+
+
+def _uid(task: Task) -> str:
+    return task.uid
 
 
 def asked_beyond(

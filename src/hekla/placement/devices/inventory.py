@@ -13,6 +13,7 @@ import numpy as np
 from hekla.placement.columns import BoolArray, Nodes
 from hekla.placement.constraint import NodeTerm, Operator, Requirement
 from hekla.placement.devices.choosing import choose, tolerates
+from hekla.placement.devices.claimed import Above, Accounts, Claimed
 from hekla.placement.devices.claims import (
     Choice,
     CounterId,
@@ -24,10 +25,14 @@ from hekla.placement.devices.claims import (
     SelectorError,
 )
 from hekla.placement.devices.parts import Parts
+from hekla.placement.model import Task
 from hekla.placement.node_masks import any_term
 
 MOST_REMEMBERED = 256
 """Kinds of claims for which it is remembered where they fit."""
+
+MOST_CHANGED = 100_000
+"""Claims of which it is remembered that they changed; of more all are counted anew, should anybody ask."""
 
 Grants = tuple[Grant, ...]
 PoolId = tuple[str, str]
@@ -71,6 +76,10 @@ class Inventory:
         self._parts = Parts(self._left, self._taken.__contains__)
         self.holds: dict[str, Hold] = {}
         """By claim, `namespace/name`."""
+
+        self._accounts = Accounts()
+        self._uncounted: set[str] | None = None
+        """Claims whose users or devices changed since they were counted last; None: nobody knows which, or nobody has ever asked."""
 
         self.looks_ahead = False
         """Whether who is leaving counts as gone, and what only they use as free."""
@@ -218,11 +227,24 @@ class Inventory:
 
     # Who has what
 
+    def claimed(self, tasks: Mapping[str, Task], above: Above) -> Mapping[str, Claimed]:
+        """By queue, what pods that are placed have claimed; to be read at once, as it goes on with what changes."""
+        changed, self._uncounted = self._uncounted, set()
+        return self._accounts.after(changed, self.holds, tasks, above)
+
+    def note(self, names: Iterable[str]) -> None:
+        """These claims changed, or the queue of who uses them."""
+        if self._uncounted is not None:
+            self._uncounted.update(names)
+            if len(self._uncounted) > MOST_CHANGED:
+                self._uncounted = None
+
     def grant(
         self, uid: str, row: int, claims: Sequence[DeviceClaim], names: Sequence[str], before: Mapping[str, Grants]
     ) -> dict[str, Grants]:
         """A task comes to a node: what its claims have there, the same as before where that is free."""
         self._of_nodes()
+        self.note(names)
         kept = {name: grants for name, grants in before.items() if name not in self.holds and self._are_free(grants)}
         for name, grants in kept.items():
             self.holds[name] = Hold(grants)
@@ -239,8 +261,9 @@ class Inventory:
             self._count(hold, True)
         return {name: hold.grants for name, hold in using.items()}
 
-    def release(self, uid: str, names: Iterable[str]) -> None:
+    def release(self, uid: str, names: Sequence[str]) -> None:
         """A task leaves its node."""
+        self.note(names)
         for name in names:
             hold = self.holds.get(name)
             if hold is None:
@@ -254,6 +277,7 @@ class Inventory:
 
     def forget_users(self) -> None:
         """Have all who use claims come anew."""
+        self._uncounted = None
         for name, hold in list(self.holds.items()):
             hold.users.clear()
             if not hold.is_written:
@@ -265,6 +289,7 @@ class Inventory:
         hold = self.holds.get(name)
         if hold is not None and hold.is_written and (hold.grants, hold.terms) == (grants, terms):
             return False
+        self.note((name,))
         if hold is None:
             hold = self.holds[name] = Hold(grants)
         elif hold.grants != grants:
@@ -279,6 +304,7 @@ class Inventory:
         hold = self.holds.get(name)
         if hold is None or not hold.is_written:
             return False
+        self.note((name,))
         hold.is_written, hold.terms = False, None
         if not hold.users:
             self._count(hold, False)

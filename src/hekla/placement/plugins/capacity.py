@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from hekla.placement.cluster import ROOT_QUEUE
 from hekla.placement.constraint import Refusal
-from hekla.placement.devices.claimed import PREFIX, Claimed, asked_beyond, claimed_by_queues
+from hekla.placement.devices.claimed import PREFIX, Claimed, asked_beyond
 from hekla.placement.framework import Key, Opinion, Vote, plugin
 from hekla.placement.model import Job, Task
 from hekla.placement.queue import Queue
@@ -217,7 +217,8 @@ class Capacity:
             limit = queues[name].capability if name in queues else {}
             bounds = {each: amount for each, amount in limit.items() if each.startswith(PREFIX)}
             if bounds:
-                claimed = claimed or claimed_by_queues(session.cluster, tree.ancestors)
+                cluster = session.cluster
+                claimed = claimed or cluster.tallies.inventory.claimed(cluster.tasks, tree.ancestors)
                 yield name, claimed.get(name, Claimed()), bounds
 
     def _may_go(
