@@ -37,12 +37,12 @@ class Port:
         tls: ssl.SSLContext | None = None,
         handshake_timeout_s: float | None = None,
         welcome: Welcome | None = None,
-        is_flood: Callable[[int], bool] | None = None,
+        is_flood: Callable[[], bool] | None = None,
     ) -> None:
         """`make` makes the protocol of a connection that `welcome` does not take; TLS is for `make` alone.
 
-        `is_flood` is asked, with how many have not agreed on TLS yet, whether the next is one too many and is closed: nobody else hears of
-        them, and each has a file open.
+        `is_flood` is asked whether the next who is to agree on TLS is one too many, and is closed: nobody else hears of those that have
+        not agreed (`entering`), and each has a file open.
         """
         self._make, self._tls = make, tls
         self._handshake_timeout_s = handshake_timeout_s if tls else None
@@ -52,6 +52,11 @@ class Port:
         self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._entering: set[asyncio.Task[None]] = set()
         self._is_full = False
+
+    @property
+    def entering(self) -> int:
+        """How many have not agreed on TLS yet."""
+        return len(self._entering)
 
     async def open(self, host: str, port: int, *, backlog: int, shares_port: bool = False) -> int:
         """Listen; returns the port. Raises OSError where it is taken, or this machine has none of the addresses."""
@@ -115,7 +120,7 @@ class Port:
         except OSError:  # it is gone
             one.close()
             return
-        if self._is_flood is not None and self._is_flood(len(self._entering)):
+        if self._is_flood is not None and self._is_flood():
             one.close()
         elif not is_taken:
             task = asyncio.get_running_loop().create_task(self._enter(one))

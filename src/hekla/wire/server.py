@@ -70,7 +70,7 @@ class Server:
         timeout_s = _HANDSHAKE_TIMEOUT_S if ssl_context else None
         listener = Port(
             lambda: Connection(service), tls=ssl_context, handshake_timeout_s=timeout_s,
-            is_flood=lambda entering: is_flood(entering + len(service.connections), limits.connections),
+            is_flood=lambda: is_flood(listener.entering + len(service.connections), limits.connections),
         )  # fmt: skip
         self._port = await self._listen(listener, host, port, or_any_port=or_any_port)
         self._listener, self._service = listener, service

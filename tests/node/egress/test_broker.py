@@ -374,6 +374,28 @@ def test_one_connection_too_many_is_told_so_and_the_log_once(monkeypatch):
     asyncio.run(story())
 
 
+def test_who_comes_and_goes_at_the_bound_fills_no_log(monkeypatch):
+    """Each that got in and said nothing made the next one's refusal a line again, as often as a sandbox could connect."""
+    monkeypatch.setattr(brokers, "MOST_CONNECTIONS", 1)
+
+    async def story():
+        async with broker_with("api.test") as (broker, connect):
+            with structlog.testing.capture_logs() as said:
+                for _ in range(20):
+                    _, inside = await connect()
+                    while not broker._tasks:
+                        await asyncio.sleep(0)
+                    refused, _ = await connect()
+                    assert (await until_end(refused)).startswith(b"HTTP/1.1 503 ")
+                    inside.close()
+                    while broker._tasks:
+                        await asyncio.sleep(0)
+            assert [line["reason"] for line in lines_of(said)] == ["too-many"]
+            assert broker.traffic.refused == {"too-many": 20}
+
+    asyncio.run(story())
+
+
 def test_who_asks_without_end_waits_and_each_decision_is_still_a_line():
     """The audit log has no bound: a loop of refused requests filled the host's disk."""
 

@@ -102,6 +102,21 @@ def test_one_for_which_there_is_no_room_is_offered_again(notebooks, supervisor):
     assert supervisor.read() == [b"2", b"3"]
 
 
+@pytest.mark.parametrize("has_room", [False, True])
+def test_what_is_offered_in_vain_costs_a_note_no_more_than_another_note(notebooks, supervisor, monkeypatch, has_room):
+    """Each note wrote all notes into a new notebook, for as long as the supervisor took none: a burst's work was its number squared."""
+    written = []
+    write = Notebook.write
+    monkeypatch.setattr(Notebook, "write", lambda book, entry: (written.append(entry), write(book, entry)))
+    supervisor.has_room = has_room
+    for number in range(200):
+        notebooks.write(f"s{number}", b"%d" % number)
+        if has_room:
+            notebooks.taken(is_taken=False)
+    assert len(written) < 3 * 200
+    assert len(supervisor.copies) < 20
+
+
 def test_a_long_one_is_followed_by_one_in_which_only_what_holds_is(notebooks, supervisor, monkeypatch):
     monkeypatch.setattr(note_taking, "LONG_BYTES", 1000)
     notebooks.write("s1", b"first")

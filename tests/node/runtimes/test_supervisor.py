@@ -298,6 +298,20 @@ def test_what_a_node_has_noted_before_it_was_killed_the_next_one_is_told():
     ]
 
 
+def test_a_sandbox_of_which_no_packet_can_tell_costs_the_others_no_word():
+    """Its note had come, and what is told of it is longer: no node was welcomed any more, so each gave up and ended all sandboxes."""
+    story = """
+held = left()
+other = supervisor._held["s0"] = Held("s0", [], {}, {"slot": 2})
+held.note["session"] = "x" * (packets.LONGEST - 60)
+packets.encode({"id": "s1", "note": held.note})
+node = connected()
+supervisor._obey(hello, [])
+print(*(packets.receive(node)[0]["event"] for _ in range(2)), held.is_doomed, other.is_doomed)
+"""
+    assert said_by(story) == ["held welcome True False"]
+
+
 def test_a_node_that_comes_before_the_one_before_is_missed_is_told_too():
     assert said_by(f"{NOTED}supervisor._drop_node()\nprint(held.note)")[-1] == "{'slot': 1, 'session': 'mine'}"
 

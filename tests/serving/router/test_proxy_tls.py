@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hekla.serving.router.plan import Fault
+from hekla.serving.router.proxy.bounds import Bounds
 from hekla.testing.desk import Engine
 from serving.router import proxykit as kit
 from wire.certificates import Authority
@@ -77,5 +78,25 @@ def test_clients_may_ask_over_tls(tmp_path: Path) -> None:
             plane.clients.append(bad)
             await bad.send(kit.chat())
             assert await bad.closed() == b"", "plain HTTP on a port for HTTPS"
+
+    kit.run(story())
+
+
+def test_a_flood_that_says_no_word_of_tls_has_no_more_places_for_coming_by_two_ports(tmp_path: Path) -> None:
+    """Each port counted its own, so a Gateway with many listeners for HTTPS could lose every file all the same."""
+
+    async def story() -> None:
+        context = server_side(authority(tmp_path, "ca"))
+        async with kit.plane(bounds=Bounds(connections=4), client_tls=context) as plane:
+            second = await plane.listener.listen("second", "127.0.0.1", 0, tls=context)
+            silent = [
+                await asyncio.open_connection("127.0.0.1", port) for port in (plane.port, second) for _ in range(21)
+            ]
+            turned_away = [asyncio.create_task(reader.read()) for reader, _ in silent[21:]]
+            async with asyncio.timeout(kit.PATIENCE_S):
+                assert await asyncio.gather(*turned_away) == [b""] * 21
+            assert plane.listener.entering == 21, "the first have their time to agree"
+            for _, writer in silent:
+                writer.close()
 
     kit.run(story())

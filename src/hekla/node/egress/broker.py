@@ -29,6 +29,8 @@ LONGEST_HEAD = 32 * 1024
 HEAD_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 10.0
 IDLE_S = 300.0
+FULL_SAID_EVERY_S = 60.0
+"""That connections are turned away is a line of the log as well, and they wait for no turn."""
 PIECE = 64 * 1024
 DECISIONS_AT_ONCE, DECISIONS_PER_S = 1000, 20.0
 """Each is a line of the log, so one that asks without end waits: 0.5 GB a day at the most."""
@@ -103,8 +105,8 @@ class EgressBroker:
         self._tasks: dict[asyncio.Task[None], tuple[str, int]] = {}
         self._next_at = float("-inf")
         """When the next decision would be due, if they came at their steady pace: by so much a burst is ahead."""
-        self._is_full = False
-        """Whether one was turned away since the last got in."""
+        self._full_said_at = float("-inf")
+        """When the log heard last that one was turned away."""
         self._server: asyncio.Server | None = None
 
     async def serve(self, listening: socket.socket) -> None:
@@ -135,7 +137,6 @@ class EgressBroker:
         if len(self._tasks) >= MOST_CONNECTIONS:
             self._turn_away(writer)
             return
-        self._is_full = False
         self._tasks[task] = ("", 0)
         try:
             await self._serve_one(task, reader, writer)
@@ -146,12 +147,13 @@ class EgressBroker:
             writer.transport.abort() if task.cancelling() else writer.close()
 
     def _turn_away(self, writer: asyncio.StreamWriter) -> None:
-        """One too many: told at once, and the log hears of the first until there is room again, for these wait for no turn."""
+        """One too many: told at once, and the log hears of the first in a minute."""
         refusal = RefusedError(503, Verdict("too-many", f"{MOST_CONNECTIONS} connections are open; close some"))
         self._tell(writer, refusal)
-        if not self._is_full:
+        now = asyncio.get_running_loop().time()
+        if now - self._full_said_at >= FULL_SAID_EVERY_S:
+            self._full_said_at = now
             log.info("egress", sandbox=self._subject, allowed=False, reason="too-many", message=str(refusal))
-        self._is_full = True
         writer.close()
 
     async def _serve_one(

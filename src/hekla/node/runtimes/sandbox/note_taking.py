@@ -29,6 +29,8 @@ class Notebooks:
         self._latest: dict[str, bytes] = {}
         """The last entry of each sandbox."""
         self._latest_bytes = 0
+        self._notes_to_wait = 0
+        """Notes until another is begun, where the last one was begun in vain."""
         self.is_wanted = False
         """Whether the supervisor takes any."""
 
@@ -45,7 +47,8 @@ class Notebooks:
                 self.close()
                 self._withdraw()
                 return False
-        if self._offered is None and self._is_due():
+        self._notes_to_wait = max(0, self._notes_to_wait - 1)
+        if self._offered is None and not self._notes_to_wait and self._is_due():
             self._begin()
         return self._current is not None
 
@@ -59,7 +62,7 @@ class Notebooks:
         if book is None:
             return
         if not is_taken:
-            book.close()
+            self._give_up(book)
             return
         if self._current is not None:
             self._current.close()
@@ -71,7 +74,7 @@ class Notebooks:
             book.close()
         self._current = self._offered = None
         self._latest.clear()
-        self._latest_bytes = 0
+        self._latest_bytes = self._notes_to_wait = 0
         self.is_wanted = False
 
     def _remember(self, sandbox: str, entry: bytes) -> None:
@@ -101,4 +104,9 @@ class Notebooks:
         if is_offered:
             self._offered = book
         else:
-            book.close()
+            self._give_up(book)
+
+    def _give_up(self, book: Notebook) -> None:
+        """Another is begun after as many notes as this one took: begun with each, a burst's work would be its number squared."""
+        book.close()
+        self._notes_to_wait = len(self._latest)

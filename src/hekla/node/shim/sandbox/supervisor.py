@@ -189,9 +189,7 @@ class Supervisor:
         self._is_greeted = True
         for held in list(self._held.values()):
             if held.note:
-                labels = list(held.kept)
-                told = {"event": "held", "id": held.name, "pid": held.pid, "note": held.note, "labels": labels}
-                self._tell(told, [held.kept[label] for label in labels])
+                self._tell_of(held)
             else:
                 self._kill(held)
         zygote = self._zygote_pid if self._is_zygote_ready else 0
@@ -199,6 +197,18 @@ class Supervisor:
         for held in list(self._held.values()):
             if held.status is not None:
                 self._bury(held, held.status)
+
+    def _tell_of(self, held: Held) -> None:
+        """One whose note is too long to be told ends; or no node would be welcomed any more, and the others end with it."""
+        labels = list(held.kept)
+        told = {"event": "held", "id": held.name, "pid": held.pid, "note": held.note, "labels": labels}
+        try:
+            packets.encode(told)
+        except packets.TooLongError as problem:
+            sys.stderr.write(f"{held.name} cannot be told of and ends: {problem}\n")
+            self._kill(held)
+            return
+        self._tell(told, [held.kept[label] for label in labels])
 
     def _use_zygotes_of(self, wanted: Message) -> None:
         """After an upgrade sandboxes stay as they were made, and new ones are made by the new release."""

@@ -39,6 +39,11 @@ class Listener:
         return len(self._doorway.connections)
 
     @property
+    def entering(self) -> int:
+        """How many have not agreed on TLS yet, at all ports together."""
+        return sum(port.entering for port in self._ports.values())
+
+    @property
     def is_draining(self) -> bool:
         """Whether it takes no more connections."""
         return self._doorway.is_draining
@@ -70,9 +75,9 @@ class Listener:
             return False
         return doorway.lane.welcome(ClientConnection(doorway), one)
 
-    def _is_flood(self, entering: int) -> bool:
-        """Whether so many that agree on TLS, beside those that are in, are too many."""
-        return is_flood(entering + len(self._doorway.connections), self._doorway.bounds.connections)
+    def _is_flood(self) -> bool:
+        """Whether those that are to agree on TLS, whatever their port, and those that are in are too many."""
+        return is_flood(self.entering + len(self._doorway.connections), self._doorway.bounds.connections)
 
     def close(self, name: str) -> None:
         """Listen on an address no more; its connections go on."""
