@@ -25,7 +25,7 @@ def test_a_request_goes_to_an_engine_of_its_routes_server() -> None:
     attempt = attempt_of(plan)
     assert (attempt.target.name, attempt.target.host, attempt.target.port) == ("a", "10.1.1.1", 8000)
     assert attempt.body is None
-    assert plan.destination == Destination("m", "ml/r", "model_server", "ml/llama", "m")
+    assert plan.destination == Destination("m", "ml/r", "model_server", "ml/llama", "m", "vllm")
     assert desk.models() == ["m"]
 
 

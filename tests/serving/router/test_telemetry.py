@@ -120,7 +120,7 @@ def test_a_callers_trace_goes_on_to_the_engine_and_to_the_collector(tmp_path: Pa
     for one in (request, attempt):
         assert 0 < int(one["startTimeUnixNano"]) <= int(one["endTimeUnixNano"])
         wanted = {
-            "gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": "7",
+            "gen_ai.operation.name": "chat", "gen_ai.provider.name": "vllm", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": "7",
             "gen_ai.usage.output_tokens": "3", "http.response.status_code": "200", "hekla.pod": "m-0-pod",
         }  # fmt: skip
         assert wanted.items() <= one["attributes"].items()

@@ -7,6 +7,7 @@ costs one look-up. `world.py` keeps the table, `local_plan.py`, `pair_plan.py` a
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from hekla.api.kthena.provider import ProviderType
 from hekla.serving.router.backends import Backend
 from hekla.serving.router.bodies import with_model
 from hekla.serving.router.hints import Hints
@@ -114,7 +115,7 @@ class Director:
         destination = way.destinations.get(target.key)
         if destination is None:
             upstream = way.model if way.found.is_adapter else backend.traits.model or way.model
-            destination = _destination(way, "model_server", target, upstream)
+            destination = _destination(way, "model_server", target, upstream, backend.traits.engine)
             way.destinations[target.key] = destination
         return self.over(backend, question, destination, is_adapter=way.found.is_adapter)
 
@@ -159,7 +160,9 @@ class Director:
         destination = way.at_providers.get(target.key)
         if destination is None:
             upstream = provider.source.spec.model or way.model
-            destination = way.at_providers[target.key] = _destination(way, "external_provider", target, upstream)
+            destination = way.at_providers[target.key] = _destination(
+                way, "external_provider", target, upstream, provider.source.spec.provider_type or ProviderType.OPENAI
+            )
         return provider_plan(provider, question, destination)
 
 
@@ -173,11 +176,12 @@ def _named_by(way: Way) -> str:
     return f', which ModelRoute "{way.found.route.key}" names; create it or take it out of the route'
 
 
-def _destination(way: Way, backend_type: str, target: Target, upstream_model: str) -> Destination:
+def _destination(way: Way, backend_type: str, target: Target, upstream_model: str, maker: str) -> Destination:
     return Destination(
         model=way.model,
         model_route=way.found.route.key,
         backend_type=backend_type,
         backend_name=target.key,
         upstream_model=upstream_model,
+        maker=maker.lower(),
     )

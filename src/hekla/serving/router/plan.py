@@ -89,6 +89,8 @@ class Destination(Struct, frozen=True, gc=False):
     """model_server, inference_pool, external_provider, unresolved or none."""
     backend_name: str = "none"
     upstream_model: str = "none"
+    maker: str = ""
+    """What answers, as traces name it: vllm, sglang, openai, anthropic; empty: nobody says."""
 
 
 class Attempt(Struct, gc=False):

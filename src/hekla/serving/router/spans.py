@@ -154,7 +154,11 @@ def _of_try(one: "Exchange", trace: Trace, row: "Row", tried: Try, number: int, 
 
 
 def _asked(one: "Exchange", row: "Row") -> dict[str, Any]:
-    return {"gen_ai.operation.name": _OPERATIONS.get(one.path, ""), "gen_ai.request.model": row.model}
+    return {
+        "gen_ai.operation.name": _OPERATIONS.get(one.path, ""),
+        "gen_ai.provider.name": row.destination.maker,
+        "gen_ai.request.model": row.model,
+    }
 
 
 def _of_model(one: "Exchange", row: "Row") -> dict[str, Any]:
