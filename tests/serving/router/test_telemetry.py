@@ -253,6 +253,14 @@ def test_a_trace_that_makes_no_sense_is_begun_anew_without_its_state(lines: str)
     assert dict(one.headers)[b"tracestate"] == b""
 
 
+@pytest.mark.parametrize(("length", "told"), [(510, 512), (511, 0), (60_000, 0)])
+def test_a_state_that_is_longer_than_everybody_carries_goes_on_and_is_not_told(length: int, told: int) -> None:
+    """A post of 512 spans could have 32 MB, which a collector refuses whole, with the spans of everybody else."""
+    one = begun(f"traceparent: {PARENT}\r\ntracestate: a={'x' * length}\r\n")
+    assert (one.trace, len(one.state)) == (TRACE, told)
+    assert b"tracestate" not in dict(one.headers), "it goes on as it came"
+
+
 @pytest.mark.parametrize("value", [PARENT, f"cc-{PARENT[3:]}", f"01-{PARENT[3:]}-what-comes-later"])
 @pytest.mark.parametrize("name", ["traceparent", "Traceparent", "TRACEPARENT"])
 def test_later_versions_are_read_as_far_as_they_are_known(name: str, value: str) -> None:

@@ -56,7 +56,7 @@ class Trace:
     parent: str
     is_sampled: bool
     state: str = ""
-    """The caller's `tracestate`, which goes on as it came."""
+    """The caller's `tracestate`, which goes on as it came; empty where it is too long to be told."""
     drops_state: bool = False
     """Whether he sent one that belongs to no trace."""
     tries: list[Try] = field(default_factory=list)

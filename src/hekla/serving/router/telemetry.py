@@ -33,6 +33,8 @@ AGAIN_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """How long after the first, second, ... post in a row that failed comes the next."""
 LONGEST_AGAIN_S: Final = 300.0
 """A collector that asks for more patience is asked again after so long."""
+MOST_STATE: Final = 512
+"""Characters of a caller's `tracestate` that spans tell, as many as W3C has everybody carry; of a longer one they tell nothing."""
 _AGAIN_LATER: Final = frozenset({429, 502, 503, 504})
 """Answers after which OTLP has a post made again; after another it would be refused again."""
 _TRACEPARENT = re.compile(
@@ -70,7 +72,7 @@ class Tracing:
             return self._root(span, lines)
         is_sampled = bool(int(flags, 16) & 1) if self._settings.heeds_callers else self._is_drawn(trace)
         state = ",".join(one.decode("latin-1") for one in _TRACESTATE.findall(lines) if one)
-        return Trace(trace, span, parent, is_sampled, state)
+        return Trace(trace, span, parent, is_sampled, state if len(state) <= MOST_STATE else "")
 
     def attempt(self, trace: Trace, target: Target, now: float) -> None:
         """The request of a trace is sent to an engine or provider."""
