@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 
 import pytest
 from hypothesis import given
@@ -175,6 +176,21 @@ def test_connections_that_never_agree_on_tls_have_a_place_like_any_other(authori
             writer.close()
         await until(lambda: running._listener.connections == 0)
         assert (shares.taken, shares.told) == (0, 0)
+
+    secured(authority, scenario, settings(8))
+
+
+def test_who_comes_as_the_gateway_stops_is_let_go_too(authority):
+    """Cancelled before its first step, a handshake gave neither its place nor its file back."""
+
+    async def scenario(running, trusting):
+        listener = running._listener
+        ours, theirs = socket.socketpair()
+        with ours:
+            assert listener._thresholds.welcome(theirs)
+            await listener.stop(0.0)
+            await until(lambda: listener.connections == 0)
+            assert (listener._doorway.shares.taken, theirs.fileno()) == (0, -1)
 
     secured(authority, scenario, settings(8))
 

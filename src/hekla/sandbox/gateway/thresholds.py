@@ -37,7 +37,7 @@ class Thresholds:
         visitor = Visitor(self._doorway, entry)
         task = asyncio.get_running_loop().create_task(self._agree(one, visitor))
         self._agreeing[task] = one
-        task.add_done_callback(self._agreeing.pop)
+        task.add_done_callback(lambda over: self._ended(over, visitor))
         return True
 
     def close(self) -> None:
@@ -53,7 +53,10 @@ class Thresholds:
             )
         except OSError as error:  # it left, took too long, or does not speak TLS
             log.debug("a connection was not made", why=str(error))
-        finally:
-            if not visitor.has_come:
-                visitor.stay_out()
-                one.close()
+
+    def _ended(self, task: asyncio.Task[None], visitor: Visitor) -> None:
+        """Called even where the task was cancelled before it began."""
+        one = self._agreeing.pop(task)
+        if not visitor.has_come:
+            visitor.stay_out()
+            one.close()
