@@ -130,7 +130,7 @@ def test_a_supervisor_of_an_earlier_release_gets_one_at_a_time(live):
 
 def test_notes_that_are_too_long_together_go_apart_and_one_that_is_too_long_alone_costs_no_other(live):
     async def story(link, supervisor):
-        link.note("s1", {"text": "x" * (packets.LONGEST - 1000)})
+        link.note("s1", {"text": "x" * (packets.LONGEST - 3000)})
         link.note("s2", {"slot": 2})
         link.note("s3", {"text": "x" * packets.LONGEST})
         link.note("s4", {"slot": 4})
@@ -140,9 +140,36 @@ def test_notes_that_are_too_long_together_go_apart_and_one_that_is_too_long_alon
             got += supervisor.orders()
             await asyncio.sleep(0)
         got += supervisor.orders()
-        assert {name for notes in notes_of(got) for name in notes} == {"s1", "s2", "s4"}
+        told = {name: note for notes in notes_of(got) for name, note in notes.items()}
+        assert set(told) == {"s1", "s2", "s3", "s4"}
+        assert [name for name, note in told.items() if not note] == ["s3"], "nobody knows what it is for, so it may go"
 
     live(story)
+
+
+@pytest.mark.parametrize("text", ["x" * (packets.LONGEST - 1000), "\N{SNOWMAN}" * (packets.LONGEST // 6)])
+@pytest.mark.parametrize("takes", [["notes"], ["notes", "notebook"]])
+def test_a_note_that_cannot_be_told_back_leaves_none_that_was_before_it(live, takes, text):
+    """The next life would have read that nobody has claimed it, for what it read was the note before; or could not have been told at all."""
+
+    async def story(link, supervisor):
+        link.note("s1", {"slot": 1})
+        await link.delivered()
+        _, descriptors = supervisor.given()
+        if descriptors:
+            packets.send(supervisor.node, {"event": "notebook", "is_taken": True})
+            while link._notebooks._current is None:
+                await asyncio.sleep(0)
+        link.note("s1", {"slot": 1, "session": "mine", "text": text})
+        await link.delivered()
+        if descriptors:
+            told = [json.loads(entry) for entry in entries(descriptors[0])]
+            os.close(descriptors[0])
+        else:
+            told = supervisor.orders()
+        assert told[-1]["note"] == {}
+
+    live(story, {**WELCOME, "takes": takes})
 
 
 def test_who_waits_for_a_note_waits_until_the_socket_has_it(live):

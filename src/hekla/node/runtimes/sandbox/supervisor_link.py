@@ -36,6 +36,9 @@ BACKLOG = 4
 MOST_WAITING = 10_000
 NOTES_AT_ONCE = 100
 """A note takes a kilobyte, and a packet of them no more than half of what its socket holds."""
+LONGEST_NOTE = packets.LONGEST - 2048
+"""As the supervisor tells it back: beside it are the sandbox's number and what is kept of it, and letters beyond ASCII are written with
+six signs, three times as many as they may have here."""
 WELCOME_TIMEOUT_S, END_TIMEOUT_S = 30.0, 30.0
 SUPERVISOR, ZYGOTE = "hekla.node.shim.sandbox.supervisor", "hekla.node.shim.sandbox.zygote"
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; main()"
@@ -175,12 +178,18 @@ class SupervisorLink:
     def note(self, sandbox: str, note: Message) -> None:
         """Let the next life know this of a sandbox: at once, or where it goes by packet at the end of this turn; of two in one turn the
         later holds. Where no more orders wait for the socket than may, the last of each sandbox waits until they are gone.
+
+        Of one that is too long the next life is told nothing, not what was noted before it either: so it ends the sandbox, and gives it to nobody else.
         """
         if self._socket is None:
             return  # the sandbox has ended with its supervisor
         entry = encoded({"id": sandbox, "note": note})
+        if len(entry) > LONGEST_NOTE // 3 and len(json.dumps(note)) > LONGEST_NOTE:
+            log.warning("a note on a sandbox is too long to be kept", sandbox=sandbox)
+            note = {}
+            entry = encoded({"id": sandbox, "note": note})
         with contextlib.suppress(SpawnerGoneError):
-            if len(entry) <= packets.LONGEST and self._notebooks.write(sandbox, entry):
+            if self._notebooks.write(sandbox, entry):
                 return
         if not self._noted:
             asyncio.get_running_loop().call_soon(self._give_notes)
@@ -220,10 +229,7 @@ class SupervisorLink:
             order = {"order": "note", "id": entries[0][0], "note": entries[0][1]}
         try:
             self._give(order)
-        except packets.TooLongError:
-            if len(entries) == 1:
-                log.warning("a note on a sandbox is too long to be kept", sandbox=entries[0][0])
-                return
+        except packets.TooLongError:  # together; none is by itself
             half = len(entries) // 2
             self._give_some(entries[:half])
             self._give_some(entries[half:])
