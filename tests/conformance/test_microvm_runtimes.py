@@ -34,6 +34,13 @@ class TestEmulatedMachines(SandboxContract):
         return MicrovmSandboxes(directory / "state of a node", warm=0, accelerator="tcg", goldens=Shared.goldens)
 
 
+def shares_there(node, key):
+    """`cpu.shares` of a machine, its monitor included; 0 where there are none."""
+    parent = node.groups.parents.get("cpu")
+    file = parent / node._boxes[key].cell.name / "cpu.shares" if parent else None
+    return int(file.read_text()) if file and file.exists() else 0
+
+
 @pytest.mark.timeout(300)  # two machines boot, emulated
 def test_a_machine_that_was_written_down_goes_on_on_another_node_with_all_that_ran_in_it(tmp_path):
     async def story():
@@ -56,8 +63,9 @@ def test_a_machine_that_was_written_down_goes_on_on_another_node_with_all_that_r
             with open(tmp_path / "memory", "w+b") as written:
                 await one.pack(key, CheckpointKind.MEMORY, written.fileno())
                 at_that_time = int(await made.sh(key, "cat /tmp/n"))
-                child = await again.start("b")
+                child = await again.start("b", limits=Limits(cpu_request_milli=4000))
                 await other.unpack(child, CheckpointKind.MEMORY, written.fileno())
+            assert shares_there(other, child) in (0, 4096), "its weight is that of its own pod still"
             assert other.session_of(child) == ""
             await other.claim(child, Claim(session="s-b", hostname="b"))
             told = await again.sh(

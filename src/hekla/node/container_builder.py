@@ -91,11 +91,13 @@ def build(
 
 
 def limits_of(container: Container) -> Limits:
-    """What the container may use."""
+    """What the container may use, and what it asked for; who names a limit alone asks for that much."""
     wanted = container.resources.limits if container.resources else {}
+    asked = {**wanted, **container.resources.requests} if container.resources else {}
     return Limits(
         cpu_milli=quantity.to_milli(wanted["cpu"]) if "cpu" in wanted else 0,
         memory_bytes=quantity.to_int(wanted["memory"]) if "memory" in wanted else 0,
+        cpu_request_milli=quantity.to_milli(asked["cpu"]) if "cpu" in asked else 0,
     )
 
 

@@ -19,6 +19,7 @@ from hekla.node.runtimes import (
     LogOptions,
     Mount,
     StartError,
+    cgroups,
     confine,
     process_bound,
 )
@@ -302,6 +303,17 @@ def test_groups_of_nodes_that_never_came_back_go_once_they_are_old_and_empty(tmp
     process_bound.find_bound(own)
     left = {each.name for each in (tmp_path / "pids").iterdir()}
     assert left == {own, young, other, "hekla-sandboxes-0123456789ab", "somebody"}
+
+
+def test_the_trees_of_nodes_that_never_came_back_go_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
+    for hierarchy in ("memory", "cpu"):
+        (tmp_path / hierarchy / f"hekla-{'b' * 12}").mkdir(parents=True)
+        os.utime(tmp_path / hierarchy / f"hekla-{'b' * 12}", (1, 1))
+    (tmp_path / "memory" / "memory.limit_in_bytes").touch()
+    cgroups.find_cgroups(f"hekla-{'a' * 12}")
+    for hierarchy in ("memory", "cpu"):
+        assert not (tmp_path / hierarchy / f"hekla-{'b' * 12}").exists()
 
 
 @pytest.mark.parametrize(

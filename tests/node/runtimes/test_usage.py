@@ -28,7 +28,7 @@ class PaperGroups:
 def test_memory_is_charged_from_the_start_though_it_is_first_looked_at_later():
     async def story():
         groups, now = PaperGroups(), [100.0]
-        meter = Meter(groups, SimpleNamespace(name="s1", storage_bytes=0))
+        meter = Meter(groups, SimpleNamespace(name="s1", storage_bytes=0, was_oom_killed=False))
         meter._clock = lambda: now[0]
         meter._began = meter._looked = 100.0
         assert groups.asked == [False], "whoever starts it does not wait for that"
@@ -48,7 +48,7 @@ def test_who_gets_one_that_waited_is_charged_from_then_on():
 
     async def story():
         groups, now = PaperGroups(), [100.0]
-        meter = Meter(groups, SimpleNamespace(name="s1", storage_bytes=0))
+        meter = Meter(groups, SimpleNamespace(name="s1", storage_bytes=0, was_oom_killed=False))
         meter._clock = lambda: now[0]
         meter._began = meter._looked = 100.0
         meter.froze()
@@ -64,7 +64,7 @@ def test_who_gets_one_that_waited_is_charged_from_then_on():
         used = meter.read()
         assert (used.wall_s, used.cpu_us, used.written_bytes) == (2.0, 500, 10)
         assert used.memory_byte_s == pytest.approx(10 * MIB)
-        later = Meter(groups, SimpleNamespace(name="s1", storage_bytes=0))
+        later = Meter(groups, SimpleNamespace(name="s1", storage_bytes=0, was_oom_killed=False))
         later._clock = meter._clock
         later.go_on(meter.state())
         assert (later.read().wall_s, later.read().cpu_us) == (2.0, 500), "a later life of the node goes on from there"

@@ -62,6 +62,8 @@ class Limits:
 
     cpu_milli: int = 0
     memory_bytes: int = 0
+    cpu_request_milli: int = 0
+    """What it asked for of the processors: its weight where all want more than there is. 0: it gives way to whoever asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

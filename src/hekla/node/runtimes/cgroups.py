@@ -1,4 +1,4 @@
-"""Control groups, where this host lets us make them: memory and CPU limits. Whether the kernel killed for memory, the spawner looks.
+"""Control groups, where this host lets us make them: memory, CPU limits and weights. Whether the kernel killed for memory, the spawner looks.
 
 Version 2 with a delegated or the root group, version 1 with its memory and cpu hierarchies; else limits fall back to
 rlimits (`describe` says which, for the node's conditions).
@@ -6,15 +6,18 @@ rlimits (`describe` says which, for the node's conditions).
 
 import contextlib
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from hekla.node.runtimes import Limits
+from hekla.node.runtimes.cpu_weight import shares_of, shares_of_tree, written_for
 
 MOUNT = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
+DIGEST, YOUNG_S = 12, 120.0
 
 
 class CgroupTree(Protocol):
@@ -71,6 +74,7 @@ class CgroupV2:
                 _write(group / "memory.oom.group", "1")
         if limits.cpu_milli:
             _write(group / "cpu.max", f"{max(1000, limits.cpu_milli * PERIOD_US // 1000)} {PERIOD_US}")
+        weigh(group, shares_of(limits.cpu_request_milli), is_v2=True)
         return (group,)
 
     def remove(self, groups: Sequence[Path]) -> None:
@@ -94,18 +98,23 @@ class CgroupV1:
     cpu: Path
 
     def create(self, name: str, limits: Limits) -> Sequence[Path]:
-        """One group in each hierarchy."""
-        groups = (self.memory / name, self.cpu / name)
-        for group in groups:
-            group.mkdir(parents=True, exist_ok=True)
-        if limits.memory_bytes:
-            _write(groups[0] / "memory.limit_in_bytes", str(limits.memory_bytes))
-            with contextlib.suppress(OSError):
-                _write(groups[0] / "memory.memsw.limit_in_bytes", str(limits.memory_bytes))
+        """One group for its processors, and one for its memory where that has a limit."""
+        cpu, memory = self.cpu / name, self.memory / name
+        if not self.cpu.exists():
+            self.cpu.mkdir(exist_ok=True)
+            weigh(self.cpu, shares_of_tree(), is_v2=False)
+        cpu.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
+        weigh(cpu, shares_of(limits.cpu_request_milli), is_v2=False)
         if limits.cpu_milli:
-            _write(groups[1] / "cpu.cfs_period_us", str(PERIOD_US))
-            _write(groups[1] / "cpu.cfs_quota_us", str(max(1000, limits.cpu_milli * PERIOD_US // 1000)))
-        return groups
+            _write(cpu / "cpu.cfs_period_us", str(PERIOD_US))
+            _write(cpu / "cpu.cfs_quota_us", str(max(1000, limits.cpu_milli * PERIOD_US // 1000)))
+        if not limits.memory_bytes:
+            return (cpu,)
+        memory.mkdir(parents=True, exist_ok=True)
+        _write(memory / "memory.limit_in_bytes", str(limits.memory_bytes))
+        with contextlib.suppress(OSError):
+            _write(memory / "memory.memsw.limit_in_bytes", str(limits.memory_bytes))
+        return memory, cpu
 
     def remove(self, groups: Sequence[Path]) -> None:
         """Remove both."""
@@ -144,6 +153,7 @@ def _find_v2(name: str) -> CgroupTree:
                 _write(parent / "cgroup.subtree_control", "+pids")
             group.mkdir(exist_ok=True)
             _write(group / "cgroup.subtree_control", "+memory +cpu")
+            weigh(group, shares_of_tree(), is_v2=True)
             return CgroupV2(group)
         except OSError as problem:
             tree = problem
@@ -152,11 +162,20 @@ def _find_v2(name: str) -> CgroupTree:
 
 def _find_v1(name: str) -> CgroupTree:
     tree = CgroupV1(MOUNT / "memory" / name, MOUNT / "cpu" / name)
+    for parent in (tree.memory.parent, tree.cpu.parent):
+        remove_abandoned(parent, name)
     if not (MOUNT / "memory" / "memory.limit_in_bytes").exists():
         raise OSError(2, "no cgroup v1 memory hierarchy")
     tree.remove(tree.create("probe", Limits(cpu_milli=1000, memory_bytes=1 << 30)))
-    tree.close()  # made again with the first container that has a limit
+    tree.close()  # made again with the first container
     return tree
+
+
+def weigh(group: Path, shares: int, *, is_v2: bool) -> None:
+    """Give a group its part of the processors, where the host lets us: a container without runs all the same."""
+    file, text = written_for(shares, is_v2=is_v2)
+    with contextlib.suppress(OSError):
+        _write(group / file, text)
 
 
 def _own_group() -> str:
@@ -183,3 +202,11 @@ def remove_tree(parent: Path) -> None:
     with contextlib.suppress(OSError):
         _remove([child for child in parent.iterdir() if child.is_dir()])
         os.rmdir(parent)
+
+
+def remove_abandoned(parent: Path, own: str) -> None:
+    """Remove empty groups of nodes that were killed and never came back; what is young may be about to be joined."""
+    for group in parent.glob(f"{own.partition('-')[0]}-{'[0-9a-f]' * DIGEST}"):
+        with contextlib.suppress(OSError):  # somebody is in it
+            if group.name != own and time.time() - group.stat().st_mtime > YOUNG_S:
+                group.rmdir()

@@ -29,7 +29,6 @@ from hekla.node.runtimes import (
     ExecError,
     ExecSession,
     Feature,
-    Limits,
     LogOptions,
     Observed,
     OnExit,
@@ -319,9 +318,7 @@ class ProcessRuntime:
         directory = attempt.directory
         attempt.has_terminals = self.isolation.rung.has_mounts and not container.is_privileged
         try:
-            if container.limits != Limits():
-                # only those that have a limit: moving into a group waits for the kernel, 5 ms here, half of a start
-                attempt.groups = self.cgroups.create(_group_name(key), container.limits)
+            attempt.groups = self.cgroups.create(_group_name(key), container.limits)
             order = self._confiner.order_for(container, directory, self._log_path(key).parent, attempt.groups)
             attempt.rewritten = order.get("rewritten", ())
             note = attempt_notes.write(

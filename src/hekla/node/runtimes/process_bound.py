@@ -8,16 +8,14 @@ root's have no bound; `describe` says which, for the node's conditions. A sandbo
 import contextlib
 import os
 import resource
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hekla.node.runtimes.cgroups import MOUNT, remove_tree
+from hekla.node.runtimes.cgroups import MOUNT, remove_abandoned, remove_tree
 
 SHARE = (3, 4)
 KERNEL = Path("/proc/sys/kernel")
-DIGEST, YOUNG_S = 12, 120.0
 SPAWNER = "spawner"
 """The leaf in version 2, where no process may be in a group that has others below it."""
 
@@ -73,7 +71,7 @@ def find_bound(name: str, group_v2: Path | None = None) -> ProcessBound:
         group = group_v2 or MOUNT / "pids" / name
         most = max(1, _room(group.parents) * SHARE[0] // SHARE[1])
         if group_v2 is None:
-            _remove_abandoned(group.parent, name)
+            remove_abandoned(group.parent, name)
             group.mkdir(exist_ok=True)
         (group / "pids.max").write_text(str(most))
         return ProcessBound(group, most, is_v2=group_v2 is not None)
@@ -88,14 +86,6 @@ def _room(above: Iterable[Path]) -> int:
         with contextlib.suppress(OSError, ValueError):  # the root has no limit, and "max" is none
             limits.append(int((group / "pids.max").read_text()))
     return min(limits)
-
-
-def _remove_abandoned(parent: Path, own: str) -> None:
-    """Empty groups of nodes that were killed and never came back; what is young may be about to be joined."""
-    for group in parent.glob(f"{own.partition('-')[0]}-{'[0-9a-f]' * DIGEST}"):
-        with contextlib.suppress(OSError):  # somebody is in it
-            if group.name != own and time.time() - group.stat().st_mtime > YOUNG_S:
-                group.rmdir()
 
 
 def _share_of_user() -> int:

@@ -110,25 +110,29 @@ print("interfaces:", [name for _, name in socket.if_nameindex()])
 
 THREADS = """
 import threading, time
-made = 0
+def one_more(): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 try:
-    for made in range(100_000):
-        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    for made in range(100_000): one_more()
 except RuntimeError:
-    print("stopped")
+    print("stopped", flush=True)
+while True:
+    try: one_more()
+    except RuntimeError: pass
 """
 
 FORKS = """
 import os, time
-made = 0
+def one_more():
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
 try:
-    while made < 100_000:
-        if os.fork() == 0:
-            time.sleep(60)
-            os._exit(0)
-        made += 1
+    for made in range(100_000): one_more()
 except OSError:
-    print("stopped")
+    print("stopped", flush=True)
+while True:
+    try: one_more()
+    except OSError: pass
 """
 
 FILES_WITHOUT_END = """
@@ -159,4 +163,82 @@ c = ctypes.CDLL(None, use_errno=True)
 print("segments:", sum(c.shmget(0, 64 << 20, 0o1600) >= 0 for _ in range(10)))
 print("queues:", sum(c.msgget(0, 0o1600) >= 0 for _ in range(300)))
 print("semaphores:", c.semget(0, 30000, 0o1600) >= 0)
+"""
+
+MEMORY = "a = []\nwhile True: a.append(bytearray(1 << 20))"
+
+UNNAMED = """
+import os
+held = os.memfd_create("held")
+while True: os.write(held, bytes(1 << 20))
+"""
+
+SPINS = """
+import os
+print("goes on", flush=True)
+for _ in range(20):
+    if os.fork() == 0: break
+while True: pass
+"""
+
+THRASHES = """
+print("goes on", flush=True)
+while True:
+    held = bytearray(64 << 20)
+    held[::4096] = b"x" * (len(held) // 4096)
+"""
+
+WRITES = """
+print("goes on", flush=True)
+piece = bytes(1 << 20)
+while True:
+    with open("/disk/large", "wb") as file:
+        for _ in range(64): file.write(piece)
+"""
+
+SYNCS = """
+import itertools, os
+print("goes on", flush=True)
+for number in itertools.count():
+    file = os.open(f"/disk/{number % 1000}", os.O_CREAT | os.O_WRONLY)
+    os.write(file, b"x" * 100)
+    os.fsync(file)
+    os.close(file)
+"""
+
+FLOODS = """
+import socket
+print("goes on", flush=True)
+listening = socket.create_server(("127.0.0.1", 0))
+one = socket.create_connection(listening.getsockname())
+other, _ = listening.accept()
+piece = bytes(1 << 16)
+while True:
+    one.sendall(piece)
+    left = len(piece)
+    while left: left -= len(other.recv(left))
+"""
+
+ASKS = """
+import urllib.error, urllib.request
+print("goes on", flush=True)
+while True:
+    try: urllib.request.urlopen("http://not-allowed.invalid/")
+    except urllib.error.HTTPError as answer: assert answer.code == 403
+"""
+
+SPINS_ON_ONE = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print("goes on", flush=True)
+for _ in range(20):
+    if os.fork() == 0: break
+while True: pass
+"""
+
+WORKS_ON_ONE = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+began = time.process_time()
+while time.process_time() < began + 0.3: pass
 """

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -33,6 +33,8 @@ MOST_MIB = 64 * 1024
 MONITOR_BYTES = 128 * MIB
 """What a machine's monitor needs beside the machine's own memory."""
 MONITOR_PROCESSES = 64
+FOR_ALL = Limits(cpu_request_milli=1000)
+"""A machine that all others will be copies of weighs a whole CPU: while it boots, everybody waits for it."""
 BOOT_TIMEOUT_S = 120.0
 """An emulated machine takes some ten seconds on a loaded host; one under KVM less than one."""
 ORDER_TIMEOUT_S = 120.0
@@ -50,6 +52,7 @@ class _Held:
     machine: Machine
     channel: GuestChannel
     memory_mib: int
+    limits: Limits
     is_replaced: bool = False
     """Its end is not the cell's."""
 
@@ -103,6 +106,7 @@ class Machines:
         while memory_mib == LEAST_MIB and self._warm:
             cell = self._warm.popleft()
             if not cell.gone.done():
+                self._held[cell.name].limits = container.limits
                 self._limit(cell.name, memory_mib, container.limits)
                 self._refill()
                 return cell
@@ -189,11 +193,12 @@ class Machines:
         held.channel.close()
         await held.machine.end()  # both at once would need twice the memory
         try:
-            machine = await self._hypervisor.read_back(self._plan(cell.name, cell.slot, memory_mib), source)
+            plan = self._plan(cell.name, cell.slot, memory_mib, held.limits)
+            machine = await self._hypervisor.read_back(plan, source)
         except MachineError as problem:
             self._bury(held)
             raise SandboxError(422, f"the machine's memory cannot be read back: {problem}") from None
-        made = self._held[cell.name] = _Held(cell, machine, self._channel(machine, cell), memory_mib)
+        made = self._held[cell.name] = _Held(cell, machine, self._channel(machine, cell), memory_mib, held.limits)
         cell.channel, cell.pid = made.channel, machine.pid
         self._watch(made)
         await self._wake(made)
@@ -221,7 +226,7 @@ class Machines:
     async def _boot(self, memory_mib: int) -> Snapshot:
         began = asyncio.get_running_loop().time()
         name = f"golden-{memory_mib}"
-        plan = self._plan(name, SLOTS, memory_mib)
+        plan = self._plan(name, SLOTS, memory_mib, FOR_ALL)
         if (kept := await self._hypervisor.kept(plan)) is not None:
             return kept
         machine = await self._hypervisor.boot(plan)
@@ -268,7 +273,7 @@ class Machines:
         cell = Cell(name, slot, "", _Unheard(), _nobody, loop.create_future(), loop.create_future(), pid=machine.pid)
         channel = self._channel(machine, cell)
         cell.channel = channel
-        held = self._held[name] = _Held(cell, machine, channel, memory_mib)
+        held = self._held[name] = _Held(cell, machine, channel, memory_mib, limits)
         self._watch(held)
         try:
             await self._wake(held)
@@ -292,14 +297,14 @@ class Machines:
             machine.link, os.dup(machine.link), self._state / "sockets", lambda told: cell.hear(told), patience_s=ORDER_TIMEOUT_S
         )  # fmt: skip
 
-    def _plan(self, name: str, slot: int, memory_mib: int, limits: Limits | None = None) -> Plan:
+    def _plan(self, name: str, slot: int, memory_mib: int, limits: Limits) -> Plan:
         groups = self._groups.create(name)
-        self._limit(name, memory_mib, limits or Limits())
+        self._limit(name, memory_mib, limits)
         user = FIRST_USER + slot * USERS_APART if self._has_own_users else 0
         return Plan(name=name, memory_mib=memory_mib, user=user, groups=groups)
 
     def _limit(self, name: str, memory_mib: int, limits: Limits) -> None:
-        whole = Limits(cpu_milli=limits.cpu_milli, memory_bytes=memory_mib * MIB + MONITOR_BYTES)
+        whole = replace(limits, memory_bytes=memory_mib * MIB + MONITOR_BYTES)
         with contextlib.suppress(FileNotFoundError):
             self._groups.limit(name, whole, MONITOR_PROCESSES)
 
@@ -318,6 +323,7 @@ class Machines:
         if self._held.get(cell.name) is not held:
             return
         del self._held[cell.name]
+        cell.was_oom_killed = self._groups.was_oom_killed(cell.name)
         self._groups.remove(cell.name)
         self._slots.append(cell.slot)
         if cell in self._warm:

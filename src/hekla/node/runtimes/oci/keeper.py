@@ -185,6 +185,7 @@ class Containers:
             return
         self._launchers.pop(cell.name, None)
         cell.channel.close()
+        cell.was_oom_killed = self._groups.was_oom_killed(cell.name)
         self._groups.remove(cell.name)
         self._slots.append(cell.slot)
         said = self._said(cell.name)

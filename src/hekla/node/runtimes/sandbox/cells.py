@@ -65,6 +65,8 @@ class Cell:
     started_at: float = field(default_factory=time.time)
     status: int = 0
     is_frozen: bool = False
+    was_oom_killed: bool = False
+    """The kernel had killed in it for want of memory, as was seen when its groups went."""
     storage_bytes: int = -1
     """What its files take, where only the sandbox itself can tell; -1: the host sees it."""
     left_fds: dict[str, int] = field(default_factory=dict)
@@ -207,8 +209,9 @@ class Cells:
             cell = self._warm.popleft()
             if not cell.gone.done():
                 self.refill_soon()
-                self._limit(cell, container.limits)
-                _bound_files(cell, container.limits)
+                if container.limits != Limits():
+                    self._limit(cell, container.limits)
+                    _bound_files(cell, container.limits)
                 return cell
         return None
 
@@ -238,8 +241,8 @@ class Cells:
             # made here, not found by path: the path of a state directory may be longer than a socket's may be
             with self._listener(cell) as listener:
                 groups = self._groups.create(name)
-                if container is not None:
-                    self._limit(cell, container.limits)
+                # one for nobody gives way: its birth must not hold up whoever took the one before it
+                self._limit(cell, container.limits if container is not None else Limits())
                 hostname = container.hostname if container and container.hostname else "sandbox"
                 spec = spec_of(self._host, slot=cell.slot, hostname=hostname[:63], container=container, groups=groups)
                 assert isinstance(cell.channel, Channel), "what the zygote forks gets the other end of a socket"
@@ -492,6 +495,7 @@ class Cells:
         for descriptor in cell.left_fds.values():
             os.close(descriptor)
         cell.left_fds.clear()
+        cell.was_oom_killed = self._groups.was_oom_killed(cell.name)
         self._groups.remove(cell.name)
         self._slots.append(cell.slot)
         if not cell.ready.done():

@@ -1,4 +1,4 @@
-"""Control groups of sandboxes: what they may use, what they have used, and standing still. Version 2, version 1, or none.
+"""Control groups of sandboxes: what they may use and weigh, what they have used, and standing still. Version 2, version 1, or none.
 
 `cgroups.py` keeps the limits of ordinary containers; here there are also processes to count, time to charge and a freezer, and a group is made
 before its sandbox, which joins it first of all.
@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hekla.node.runtimes import Limits
-from hekla.node.runtimes.cgroups import MOUNT, PERIOD_US, remove_tree
+from hekla.node.runtimes.cgroups import MOUNT, PERIOD_US, remove_tree, weigh
+from hekla.node.runtimes.cpu_weight import shares_of, shares_of_tree, written_for
 
 V1_HIERARCHIES = ("memory", "cpu", "cpuacct", "pids", "freezer", "blkio")
 V2_CONTROLLERS = ("memory", "cpu", "pids", "io")
@@ -68,7 +69,7 @@ class SandboxGroups:
         return made
 
     def limit(self, name: str, limits: Limits, processes: int) -> None:
-        """Set what it may use; 0 means no limit."""
+        """Set what it may use, where 0 means no limit, and what it weighs."""
         if "pids" in self.parents:
             _write(f"{self.parents['pids']}/{name}/pids.max", str(processes))
         if limits.memory_bytes and "memory" in self.parents:
@@ -77,6 +78,9 @@ class SandboxGroups:
             _write(self.parents["memory"] / name / file, str(limits.memory_bytes))
             with contextlib.suppress(OSError):
                 _write(self.parents["memory"] / name / swap, "0" if self.is_v2 else str(limits.memory_bytes))
+        if "cpu" in self.parents:
+            file, text = written_for(shares_of(limits.cpu_request_milli), is_v2=self.is_v2)
+            _write(f"{self.parents['cpu']}/{name}/{file}", text)
         if limits.cpu_milli and "cpu" in self.parents:
             quota_us = max(1000, limits.cpu_milli * PERIOD_US // 1000)
             if self.is_v2:
@@ -284,6 +288,7 @@ def _find_v2(name: str) -> SandboxGroups:
     locks = (lock,) if lock >= 0 else ()
     _write(group / "cgroup.subtree_control", wanted)
     _leave_room(group / "memory.max")
+    weigh(group, shares_of_tree(), is_v2=True)
     return SandboxGroups(dict.fromkeys((*V2_CONTROLLERS, "freezer"), group), is_v2=True, locks=locks)
 
 
@@ -300,6 +305,8 @@ def _find_v1(name: str) -> SandboxGroups:
         parents[hierarchy] = parent
     if "memory" in parents:
         _leave_room(parents["memory"] / "memory.limit_in_bytes")
+    if "cpu" in parents:
+        weigh(parents["cpu"], shares_of_tree(), is_v2=False)
     locks = tuple(lock for lock in map(_locked, parents.values()) if lock >= 0)
     return SandboxGroups(parents, why_none=problem, locks=locks)
 

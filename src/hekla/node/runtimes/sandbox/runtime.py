@@ -100,6 +100,8 @@ class _Box:
     told: Message | None = None
     """How the pod's command ended."""
     why_ended: str = ""
+    is_stopped: bool = False
+    """It was to end, whatever had happened in it before."""
     """Why we ended it for want of memory; empty: we did not."""
     exit: Exit | None = None
     gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -356,6 +358,7 @@ class DaemonSandboxes:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await asyncio.shield(box.cell.gone)
+        box.is_stopped = not box.cell.gone.done()
         await self._cells.end(box.cell)
         await asyncio.shield(box.gone)
 
@@ -686,7 +689,11 @@ class DaemonSandboxes:
         else:  # the sandbox was ended as a whole
             code, number, message = 137, 9, ""
         reason = "Completed" if code == 0 else "Error"
-        if number == OOM_SIGNAL and (box.meter.was_oom_killed or box.why_ended):
+        if (
+            number == OOM_SIGNAL
+            and (box.meter.was_oom_killed or box.why_ended)
+            and not (box.is_stopped and box.told is None)
+        ):
             reason, message = "OOMKilled", message or box.why_ended
         if code != 0 and not message and box.spec.falls_back_to_logs:
             message = last_text(self._log_path(box.spec.key), max_bytes=2048, max_lines=80)

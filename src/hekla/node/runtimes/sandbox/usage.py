@@ -100,7 +100,7 @@ class Meter:
     def close(self) -> None:
         """It has ended."""
         self._alarm.cancel()
-        self.was_oom_killed = self.was_oom_killed or self._groups.was_oom_killed(self._cell.name)
+        self.was_oom_killed = self.was_oom_killed or self._cell.was_oom_killed
         self._is_closed = True
 
     @property
