@@ -154,6 +154,22 @@ def test_a_sandbox_outlives_its_node_with_files_claim_and_command(tmp_path):
     asyncio.run(next_life())
 
 
+def test_what_is_noted_of_a_sandbox_that_has_just_ended_is_not_kept_for_ever(tmp_path):
+    """Whoever froze or claimed it had not heard: its note stood in the node's memory, and in each notebook that followed."""
+
+    async def life():
+        async with first_life(tmp_path / "state") as runtime:
+            await runtime.start(ContainerSpec(key=KEY, argv=(), hostname="box"))
+            box, noted = runtime._boxes[KEY], runtime._zygotes._link._notebooks._latest
+            assert list(noted) == [box.cell.name]
+            os.kill(box.cell.pid, signal.SIGKILL)
+            await box.cell.gone
+            await box.remembered()
+            assert not noted
+
+    asyncio.run(life())
+
+
 @pytest.mark.slow
 def test_a_sandbox_that_heard_nothing_of_a_claim_is_nobodys_in_the_next_life_too(tmp_path):
     state = tmp_path / "state"

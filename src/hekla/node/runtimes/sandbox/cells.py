@@ -377,11 +377,15 @@ class Cells:
         cell = Cell(
             name, slot, f"/proc/self/fd/{self._sockets}/{name}", Channel(lambda told: cell.hear(told), own),
             lambda told: None, loop.create_future(), loop.create_future(),
-            remember=lambda note: self._link.note(name, {**note, "slot": slot}), remembered=self._link.delivered,
+            remember=lambda note: self._remember(name, {**note, "slot": slot}), remembered=self._link.delivered,
             keep=lambda label, descriptor: self._post({"order": "keep", "id": name, "label": label}, (descriptor,)),
         )  # fmt: skip
         self._cells[name] = cell
         return cell
+
+    def _remember(self, name: str, note: Message) -> None:
+        if name in self._cells:  # else it has ended, and nobody would ever forget what is noted of it now
+            self._link.note(name, note)
 
     def _post(self, order: Message, fds: Sequence[int] = ()) -> None:
         with contextlib.suppress(SpawnerGoneError):  # then it has ended with its supervisor
