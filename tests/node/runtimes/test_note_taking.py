@@ -8,6 +8,7 @@ import pytest
 
 from hekla.node.runtimes.sandbox import note_taking
 from hekla.node.runtimes.sandbox.note_taking import Notebooks
+from hekla.node.shim.sandbox import notebook
 from hekla.node.shim.sandbox.notebook import Notebook, entries
 
 
@@ -146,6 +147,22 @@ def test_the_one_before_holds_where_the_next_was_not_taken(notebooks, supervisor
     notebooks.taken(is_taken=False)
     assert notebooks.write("s1", b"last")
     assert [*entries(supervisor.copies[0])][-1] == b"last"
+
+
+def test_a_notebook_that_cannot_be_followed_grows_in_bounds_and_notes_go_by_packet(notebooks, supervisor, monkeypatch):
+    """It grew by a kilobyte a note for as long as the supervisor had no room for another."""
+    monkeypatch.setattr(note_taking, "LONG_BYTES", 100)
+    monkeypatch.setattr(notebook, "MOST_BYTES", 1000)
+    notebooks.write("s1", b"first")
+    notebooks.taken(is_taken=True)
+    supervisor.has_room = False
+    number = 0
+    while number < 1000 and notebooks.write("s1", b"%d" % number):
+        number += 1
+    assert supervisor.withdrawn == 1
+    assert os.fstat(supervisor.copies[0]).st_size <= 1000
+    assert supervisor.read()[-1] == b"%d" % (number - 1), "what comes now goes by packet, and after it"
+    assert not notebooks.write("s1", b"later")
 
 
 def test_without_memory_the_supervisor_reads_what_there_is_and_notes_go_by_packet(notebooks, supervisor, monkeypatch):

@@ -129,6 +129,9 @@ def test_of_a_flood_so_many_are_told_as_there_is_time_for():
 def test_a_network_of_ipv6_is_one_address_and_its_guesses_are_counted_together():
     assert origin_of("192.0.2.7") == "192.0.2.7"
     assert origin_of("::ffff:192.0.2.7") == "192.0.2.7"
+    assert origin_of("64:ff9b::192.0.2.7") == "192.0.2.7", (
+        "who has no IPv6 comes to a network that has nothing else by a translator"
+    )
     assert origin_of("2001:db8:1:2:3:4:5:6") == origin_of("2001:db8:1:2::9") == "2001:db8:1:2::/64"
     assert origin_of("fe80::1%eth0") == "fe80::/64"
     assert origin_of("2001:db8:1:3::9") == "2001:db8:1:3::/64"

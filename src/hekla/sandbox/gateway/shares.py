@@ -9,13 +9,16 @@ client have half of its processes; nginx and HAProxy can bound connections by ad
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 from hekla.wire.limits import is_flood
 
 _TIMES_WHAT_IS_FREE = 3
 _NETWORK_BITS = 64
 """Of IPv6: a host is given a network of so many, and may use every address in it."""
+
+_TRANSLATED = IPv6Network("64:ff9b::/96")
+"""Behind it are the addresses of who comes by IPv4 to a network that has none (RFC 7755): all of IPv4 is no one host."""
 
 
 class Answer(StrEnum):
@@ -94,4 +97,6 @@ def origin_of(address: str) -> str:
         return address
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
+    if parsed in _TRANSLATED:
+        return str(IPv4Address(int(parsed) & 0xFFFF_FFFF))
     return f"{IPv6Address(int(parsed) >> _NETWORK_BITS << _NETWORK_BITS)}/{_NETWORK_BITS}"

@@ -4,11 +4,14 @@ A node that is killed leaves its last notes to its supervisor. An entry is its l
 the end of its writer is none, and nobody was told anything on the strength of it.
 """
 
+import errno
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 
+MOST_BYTES = 64 * 1024 * 1024
+"""One that is as long takes no more entries; 64,000 sandboxes have one each."""
 _HEAD = struct.Struct("=II")
 
 
@@ -21,8 +24,10 @@ class Notebook:
         """Bytes written."""
 
     def write(self, entry: bytes) -> None:
-        """Add one: from here on it outlives this process. Raises OSError where no memory is left."""
+        """Add one: from here on it outlives this process. Raises OSError where no memory is left, or it is long enough."""
         data = _HEAD.pack(len(entry), zlib.crc32(entry)) + entry
+        if self.size + len(data) > MOST_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         written = 0
         while written < len(data):
             written += os.pwrite(self.descriptor, data[written:], self.size + written)
