@@ -305,15 +305,20 @@ def test_groups_of_nodes_that_never_came_back_go_once_they_are_old_and_empty(tmp
     assert left == {own, young, other, "hekla-sandboxes-0123456789ab", "somebody"}
 
 
-def test_the_trees_of_nodes_that_never_came_back_go_too(tmp_path, monkeypatch):
+def test_the_trees_of_nodes_that_never_came_back_go_with_the_groups_of_their_containers(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
+    dead, living = (f"hekla-{letter * 12}" for letter in "bc")
     for hierarchy in ("memory", "cpu"):
-        (tmp_path / hierarchy / f"hekla-{'b' * 12}").mkdir(parents=True)
-        os.utime(tmp_path / hierarchy / f"hekla-{'b' * 12}", (1, 1))
+        for name in (f"{dead}/u1-main-0", dead, f"{living}/u1-main-0", living):
+            (tmp_path / hierarchy / name).mkdir(parents=True, exist_ok=True)
+            os.utime(tmp_path / hierarchy / name, (1, 1))
+        (tmp_path / hierarchy / living / "u2-main-0").mkdir()  # made a moment ago, and not joined yet
+        os.utime(tmp_path / hierarchy / living, (1, 1))
     (tmp_path / "memory" / "memory.limit_in_bytes").touch()
     cgroups.find_cgroups(f"hekla-{'a' * 12}")
     for hierarchy in ("memory", "cpu"):
-        assert not (tmp_path / hierarchy / f"hekla-{'b' * 12}").exists()
+        assert not (tmp_path / hierarchy / dead).exists()
+        assert (tmp_path / hierarchy / living / "u2-main-0").exists()
 
 
 @pytest.mark.parametrize(

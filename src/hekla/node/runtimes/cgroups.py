@@ -193,7 +193,7 @@ def _write(path: Path, text: str) -> None:
 
 def _remove(groups: Sequence[Path]) -> None:
     for group in groups:
-        with contextlib.suppress(OSError):  # still busy: swept with the node's own group at the next start
+        with contextlib.suppress(OSError):  # still busy: swept at a later start
             os.rmdir(group)
 
 
@@ -205,8 +205,11 @@ def remove_tree(parent: Path) -> None:
 
 
 def remove_abandoned(parent: Path, own: str) -> None:
-    """Remove empty groups of nodes that were killed and never came back; what is young may be about to be joined."""
-    for group in parent.glob(f"{own.partition('-')[0]}-{'[0-9a-f]' * DIGEST}"):
-        with contextlib.suppress(OSError):  # somebody is in it
-            if group.name != own and time.time() - group.stat().st_mtime > YOUNG_S:
-                group.rmdir()
+    """Remove trees of nodes that were killed and never came back, as far as nobody is in them; what is young may be about to be joined."""
+    for tree in parent.glob(f"{own.partition('-')[0]}-{'[0-9a-f]' * DIGEST}"):
+        if tree.name == own:
+            continue
+        with contextlib.suppress(OSError):  # another node removes it, too
+            groups = (*(child for child in tree.iterdir() if child.is_dir()), tree)
+            # looked at first: a directory is as young as what was last taken out of it
+            _remove([group for group in groups if time.time() - group.stat().st_mtime > YOUNG_S])
