@@ -100,9 +100,9 @@ class _Box:
     told: Message | None = None
     """How the pod's command ended."""
     why_ended: str = ""
+    """Why we ended it for want of memory; empty: we did not."""
     is_stopped: bool = False
     """It was to end, whatever had happened in it before."""
-    """Why we ended it for want of memory; empty: we did not."""
     exit: Exit | None = None
     gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     kept: ContainerSpec = field(init=False)
