@@ -1,6 +1,7 @@
 """The processes of the router's bench (`serving_proxy.py`): a raw engine, a raw load, the router as it is, and its peers.
 
-Peers are taken where they are installed: haproxy (Debian), and in ~/.cache/hekla/peers/NAME virtual environments with
+The floor is a relay of eighty lines of C that reads nothing of what it passes on (`bare_relay.c`): what the kernel of a machine takes for
+the same packets. Peers are taken where they are installed: haproxy (Debian), and in ~/.cache/hekla/peers/NAME virtual environments with
 sglang-router, vllm-router and litellm[proxy] from PyPI (1.106.12, as 1.110 asks there for a package that is not to be
 had), and production-stack: vLLM's router in Python, whose name on PyPI went to the one in Rust (the package `src/vllm_router` of
 github.com/vllm-project/production-stack beside its requirements).
@@ -301,6 +302,14 @@ def _own(port: int, engine: int, folder: Path) -> list[str]:
     return [sys.executable, "-m", "bench.proxy_subjects", "router", str(port), str(engine)]
 
 
+def _bare(port: int, engine: int, folder: Path) -> list[str] | None:
+    compiler, program = shutil.which("cc"), folder / "bare_relay"
+    if compiler is None:
+        return None
+    subprocess.run([compiler, "-O2", "-o", str(program), str(Path(__file__).with_name("bare_relay.c"))], check=True)
+    return [str(program), str(port), str(engine)]
+
+
 def _haproxy(port: int, engine: int, folder: Path) -> list[str] | None:
     program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
     file = folder / "haproxy.cfg"
@@ -344,6 +353,7 @@ _LITELLM = {
 HEKLA = Subject("hekla", _own, {})
 SUBJECTS = (
     HEKLA,
+    Subject("bare relay", _bare, {}),
     Subject("haproxy", _haproxy, {}),
     Subject("sglang-router", _sglang, {}),
     Subject("vllm-router", _vllm, {}),
