@@ -34,6 +34,8 @@ REST_S = 0.3
 BURST, CLAIMS, CHILDREN, IDLE = 100, 300, 8, 500
 REQUESTS, CONNECTIONS = 6_000, 32
 WARM, COLD = "warm", "cold"
+FIRSTS = (("program", "api/execute", {"command": ["true"]}), ("cell", "execute", {"code": "1 + 1"}))
+"""What a session is asked first: its name, the daemon's path, and the body."""
 AGAIN = "again: the node keeps as many warm as were missing"
 OBJECTS = "/apis/runtime.agentcube.volcano.sh/v1alpha1/namespaces/default/codeinterpreters"
 POOLS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxwarmpools"
@@ -154,24 +156,6 @@ def told(report: Report, name: str, taken: list[float], note: str = "") -> None:
     report.add(f"{name}, p99", percentile(taken, 0.99), "ms")
 
 
-async def one_after_the_other(report: Report, door: Door, template: str, *, pool: int, rest_s: float) -> None:
-    """Create, then a program or a line of Python: each in a session of its own; after a rest, or as soon as the pool is full again."""
-    how = f"{template}, by itself" if rest_s else f"{template}, in a row"
-    creates: list[float] = []
-    for what, first in (("program", door.command), ("cell", door.cell)):
-        wholes = []
-        for _ in range(report.scaled(ROUNDS)):
-            took, session = await timed(lambda: door.create(template))
-            more, _ = await timed(partial(first, session))
-            creates.append(took)
-            wholes.append(took + more)
-            await door.end(session)
-            await door.until_warm(pool)
-            await asyncio.sleep(rest_s)
-        told(report, f"create to first {what}, {how}", wholes)
-    told(report, f"create, {how}", creates)
-
-
 class PlainClient:
     """One connection that blocks, and requests that are put together before: what it takes itself is small."""
 
@@ -204,38 +188,45 @@ class PlainClient:
         self._socket.close()
 
 
-def one_behind_the_other(
-    client: PlainClient, path: str, body: Any, rounds: int
-) -> tuple[list[float], list[float], list[str]]:
-    """Milliseconds to create, and to the end of what was asked first; the sessions."""
-    creates, wholes, sessions = [], [], []
-    for number in range(rounds):
-        asked = client.request("sessions", number, {"name": WARM})
-        began = time.perf_counter()
-        answer = client.ask(asked)
-        created = time.perf_counter()
-        session = str(json.loads(answer)["id"])
-        first = client.request(f"sessions/{session}/daemon/{path}", number, body)
-        again = time.perf_counter()
-        client.ask(first)
-        creates.append((created - began) * 1e3)
-        wholes.append((created - began + time.perf_counter() - again) * 1e3)
-        sessions.append(session)
-    return creates, wholes, sessions
+def first_asked(client: PlainClient, template: str, path: str, body: Any, owner: int = 0) -> tuple[float, float, str]:
+    """Milliseconds to create a session, and to the end of what it was asked first; the session."""
+    asked = client.request("sessions", owner, {"name": template})
+    began = time.perf_counter()
+    answer = client.ask(asked)
+    created_s = time.perf_counter() - began
+    session = str(json.loads(answer)["id"])
+    first = client.request(f"sessions/{session}/daemon/{path}", owner, body)
+    began = time.perf_counter()
+    client.ask(first)
+    return created_s * 1e3, (created_s + time.perf_counter() - began) * 1e3, session
+
+
+async def one_after_the_other(report: Report, door: Door, template: str, *, pool: int, rest_s: float) -> None:
+    """Create, then a program or a line of Python: each in a session of its own; after a rest, or as soon as the pool is full again."""
+    how = f"{template}, by itself" if rest_s else f"{template}, in a row"
+    creates: list[float] = []
+    with closing(PlainClient(door)) as client:
+        for what, path, body in FIRSTS:
+            wholes = []
+            for _ in range(report.scaled(ROUNDS)):
+                created, whole, session = first_asked(client, template, path, body)
+                creates.append(created)
+                wholes.append(whole)
+                await door.end(session)
+                await door.until_warm(pool)
+                await asyncio.sleep(rest_s)
+            told(report, f"create to first {what}, {how}", wholes)
+    told(report, f"create, {how}", creates)
 
 
 async def behind_each_other(report: Report, door: Door) -> None:
     """Sessions of a pool that holds them all, each begun as soon as the one before was answered its first; ended when all are through."""
-    for what, path, body in (
-        ("program", "api/execute", {"command": ["true"]}),
-        ("cell", "execute", {"code": "1 + 1"}),
-    ):
+    for what, path, body in FIRSTS:
         with closing(PlainClient(door)) as client:
-            ran = await asyncio.to_thread(one_behind_the_other, client, path, body, report.scaled(ROUNDS))
-        creates, wholes, sessions = ran
-        told(report, f"create to first {what}, {WARM}, one behind the other", wholes)
-        told(report, f"create, {WARM}, one behind the other ({what})", creates)
-        await asyncio.gather(*(door.end(one, number) for number, one in enumerate(sessions)))
+            ran = [first_asked(client, WARM, path, body, owner) for owner in range(report.scaled(ROUNDS))]
+        told(report, f"create to first {what}, {WARM}, one behind the other", [whole for _, whole, _ in ran])
+        told(report, f"create, {WARM}, one behind the other ({what})", [created for created, _, _ in ran])
+        await asyncio.gather(*(door.end(session, owner) for owner, (_, _, session) in enumerate(ran)))
         await door.until_warm(CLAIMS)
         await door.until_quiet()
 
