@@ -77,6 +77,7 @@ def _real_engine() -> EngineEnvironment | None:
 
 async def _play(directory: DataDirectory, url: str, engine: EngineEnvironment | None) -> None:
     client = client_from_kubeconfig(directory.kubeconfig)
+    failed: Exception | None = None
     try:
         async with Informers(client) as informers:
             stage = Stage(client, informers)
@@ -87,9 +88,11 @@ async def _play(directory: DataDirectory, url: str, engine: EngineEnvironment | 
                 await (_with_vllm(stage, directory, engine) if engine else _with_the_simulator(stage, directory))
             await stage.finish()
     except* DemoError as errors:
-        raise errors.exceptions[0] from None
+        failed = errors.exceptions[0]
     finally:
         await client.close()
+    if failed is not None:  # raised in there, it would be a group of errors up to Python 3.11.3
+        raise failed
 
 
 async def _with_the_simulator(stage: Stage, directory: DataDirectory) -> None:

@@ -77,12 +77,15 @@ async def _serve(office: Office, ready: Callable[[str], None]) -> None:
 
 
 async def _run_components(office: Office) -> None:
+    failed: tuple[Exception, ...] = ()
     try:
         async with asyncio.TaskGroup() as tasks:
             for name in office.settings.components:
                 tasks.create_task(_run_one(office, name), name=name)
     except* StandaloneError as failures:
-        raise StandaloneError("; ".join(str(one) for one in failures.exceptions)) from None
+        failed = failures.exceptions
+    if failed:  # raised in there, it would be a group of errors up to Python 3.11.3
+        raise StandaloneError("; ".join(str(one) for one in failed))
 
 
 async def _run_one(office: Office, name: str) -> None:

@@ -25,13 +25,15 @@ class RedisBus:
 
     async def run(self, receive: Receive) -> None:
         """As `replicas.Bus`."""
+        why: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send())
                 group.create_task(self._listen(receive))
         except* (RedisError, OSError) as errors:
-            first = errors.exceptions[0]
-            raise BusGoneError(str(first) or type(first).__name__) from errors
+            why = errors.exceptions[0]
+        if why is not None:  # raised in there, it would be a group of errors up to Python 3.11.3
+            raise BusGoneError(str(why) or type(why).__name__) from why
 
     async def _send(self) -> None:
         while True:
