@@ -2,7 +2,7 @@
 
 The platform is `hekla up` in a process of its own, with SQLite on disk and every component; the load comes from this process, over
 HTTP, as the owners of keys. `first command` is until the last byte of its answer is here. What a sandbox costs without all that:
-`agents_runtime.py`, beside bubblewrap, runc and a plain python3.
+`agents_runtime.py`, beside bubblewrap, runc and a plain python3; the least that Python takes for one: `agents_floor.py`.
 """
 
 import asyncio
