@@ -159,7 +159,7 @@ def test_a_queue_that_goes_below_another_takes_its_claims_along() -> None:
 def test_one_pod_more_looks_at_its_own_claims_alone() -> None:
     """Counting all for each pod took the square of their number."""
 
-    class Watched(dict):  # type: ignore[type-arg]
+    class Watched(dict[str, object]):
         looked_up = 0
 
         def get(self, *key: object) -> object:

@@ -35,7 +35,7 @@ NOT_ASKED = -(1 << 62)
 
 Array = NDArray[Any]
 
-np.unique(np.empty(0, np.int64))  # its first call imports numpy.ma: 6 to 50 ms, now and not while pods wait
+np.unique(np.empty(0, np.int64))  # its first call imports numpy.ma: 6 ms and more, now and not while pods wait
 
 
 def take(

@@ -315,7 +315,7 @@ class HttpServer:
 
 @contextlib.contextmanager
 def _patience(writer: asyncio.StreamWriter, seconds: float) -> Iterator[None]:
-    """Drop who says nothing for so long. `wait_for` would make a task of what is waited for: 0.1 ms of a request's first one."""
+    """Drop who says nothing for so long. `wait_for` would make a task of what is waited for, twice a request."""
     dropping = asyncio.get_running_loop().call_later(seconds, writer.transport.abort)
     try:
         yield

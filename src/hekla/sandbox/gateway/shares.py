@@ -18,7 +18,7 @@ _NETWORK_BITS = 64
 """Of IPv6: a host is given a network of so many, and may use every address in it."""
 
 _TRANSLATED = IPv6Network("64:ff9b::/96")
-"""Behind it are the addresses of who comes by IPv4 to a network that has none (RFC 7755): all of IPv4 is no one host."""
+"""Behind it are the addresses of who comes by IPv4 to a network that has none (RFC 6052, 7755): all of IPv4 is no one host."""
 
 
 class Answer(StrEnum):
