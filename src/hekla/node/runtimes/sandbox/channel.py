@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import socket
+import struct
+import termios
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -144,7 +147,7 @@ class Channel:
     def _hear(self) -> None:
         while self._is_open:
             try:
-                data, fds, _, _ = socket.recv_fds(self._own, LONGEST_MESSAGE, MOST_DESCRIPTORS)
+                data, fds, _, _ = socket.recv_fds(self._own, _queued(self._own), MOST_DESCRIPTORS)
             except BlockingIOError:
                 return
             except OSError:
@@ -172,6 +175,12 @@ def not_answered(op: str, timeout_s: float) -> str:
     if op in LONG_ORDERS:
         return f"the sandbox did not go on with {op}: nothing was written or read for {timeout_s:g} s"
     return f"the sandbox did not answer {op} within {timeout_s:g} s"
+
+
+def _queued(own: socket.socket) -> int:
+    """Bytes to ask for: a megabyte of room would be mapped and given back for each answer. Nothing may have come but the end."""
+    (queued,) = struct.unpack("i", fcntl.ioctl(own, termios.FIONREAD, bytes(4)))
+    return min(max(int(queued), 1), LONGEST_MESSAGE)
 
 
 def _settle(future: "asyncio.Future[None]") -> None:
