@@ -56,7 +56,7 @@ def reconcile_set(parent, world, now):
 
 
 @asynccontextmanager
-async def running(*reconcilers, clock=None, is_busy=lambda: False, rules=(), **told):
+async def running(*reconcilers, clock=None, is_busy=lambda within_s: False, rules=(), **told):
     async with api_server(rules=rules) as server:
         flaky = FlakyTransport(InProcessTransport(server.handle))
         user = ApiClient(InProcessTransport(server.handle))
@@ -330,7 +330,7 @@ def test_while_its_owner_is_busy_an_object_gives_way_and_never_for_longer_than_i
             looks.append(obj.data["n"])
             yield from ()
 
-        async with running(reconcile_politely, is_busy=lambda: bool(hurry)) as (user, _, _runtime):
+        async with running(reconcile_politely, is_busy=lambda within_s: bool(hurry)) as (user, _, _runtime):
             await user.create(ConfigMap, config_map("c", n="at once"))
             await asyncio.sleep(0.1)
             assert looks == ["at once"], "nobody is in a hurry"
@@ -351,6 +351,36 @@ def test_while_its_owner_is_busy_an_object_gives_way_and_never_for_longer_than_i
     virtual_time.run(scenario())
 
 
+def test_an_object_that_gives_way_waits_for_quiet_and_is_asked_again_how_much_it_needs():
+    async def scenario():
+        looks, needed, last = [], [0.25], [0.0]
+
+        @reconciler(ConfigMap, gives_way_s=1.5, quiet_s=lambda obj, world: needed[0])
+        def reconcile_politely(obj, world, now):
+            looks.append(obj.data["n"])
+            yield from ()
+
+        def was_busy(within_s: float) -> bool:
+            return asyncio.get_running_loop().time() < last[0] + within_s
+
+        async with running(reconcile_politely, is_busy=was_busy) as (user, _, _runtime):
+            last[0] = asyncio.get_running_loop().time()
+            await user.create(ConfigMap, config_map("c", n="quiet"))
+            await asyncio.sleep(0.2)
+            assert looks == []
+            await asyncio.sleep(0.15)
+            assert looks == ["quiet"], "nobody came for a quarter of a second"
+            last[0] = asyncio.get_running_loop().time()
+            await user.patch(ConfigMap, "c", {"data": {"n": "urgent"}}, "default")
+            await asyncio.sleep(0.06)
+            assert looks == ["quiet"]
+            needed[0] = 0.0
+            await asyncio.sleep(0.06)
+            assert looks == ["quiet", "urgent"], "it needs no quiet any more"
+
+    virtual_time.run(scenario())
+
+
 def test_many_that_give_way_are_looked_after_by_one_look_each_time():
     """Each had a look of its own: of what three hundred sessions at once waited for, a tenth was objects that gave way to them."""
 
@@ -362,7 +392,11 @@ def test_many_that_give_way_are_looked_after_by_one_look_each_time():
             looks.append(obj.metadata.name)
             yield from ()
 
-        async with running(reconcile_politely, is_busy=lambda: bool(asked.append(1)) or True) as (user, _, _runtime):
+        async with running(reconcile_politely, is_busy=lambda within_s: bool(asked.append(1)) or True) as (
+            user,
+            _,
+            _runtime,
+        ):
             for number in range(50):
                 await user.create(ConfigMap, config_map(f"c{number}"))
             await asyncio.sleep(0.9)
@@ -383,7 +417,7 @@ def test_what_somebody_waits_for_gives_way_to_nobody():
             looks.append(obj.data["is"])
             yield from ()
 
-        async with running(reconcile_politely, is_busy=lambda: True) as (user, _, _runtime):
+        async with running(reconcile_politely, is_busy=lambda within_s: True) as (user, _, _runtime):
             await user.create(ConfigMap, config_map("a", **{"is": "aftermath"}))
             await user.create(ConfigMap, config_map("b", **{"is": "urgent"}))
             await asyncio.sleep(1)
@@ -404,7 +438,7 @@ def test_a_status_that_can_wait_gives_way_four_times_as_long():
             if wanted != node.status.phase:
                 yield SetStatus(target_of(node), {"phase": wanted}, can_wait_s=0.5)
 
-        async with running(reconcile_phase, is_busy=lambda: bool(hurry)) as (user, _, _runtime):
+        async with running(reconcile_phase, is_busy=lambda within_s: bool(hurry)) as (user, _, _runtime):
 
             async def phase_after(seconds):
                 await asyncio.sleep(seconds)

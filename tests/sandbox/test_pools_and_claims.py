@@ -14,7 +14,7 @@ from hekla.api.networking import NetworkPolicy
 from hekla.kube.commands import Command
 from hekla.sandbox.sandbox_claim import reconcile_sandbox_claim
 from hekla.sandbox.sandbox_template import reconcile_sandbox_template
-from hekla.sandbox.sandbox_warm_pool import reconcile_sandbox_warm_pool
+from hekla.sandbox.sandbox_warm_pool import QUIET_S, reconcile_sandbox_warm_pool
 from hekla.testing.reconcilers import assert_converges, assert_heals, converge, decide
 from hekla.testing.world import CommandRefusedError, FakeWorld
 
@@ -101,6 +101,29 @@ def test_a_pool_makes_what_is_missing_and_says_how_many_are_ready() -> None:
         assert one.metadata.annotations[names.TEMPLATE_REF] == "python"
         assert one.spec.pod_template.spec["automountServiceAccountToken"] is False
         assert one.spec.pod_template.spec["dnsPolicy"] == "None"
+
+
+@pytest.mark.parametrize(
+    ("size", "ready", "quiet_s"), [(4, 4, QUIET_S), (4, 2, QUIET_S), (4, 1, 0.0), (1, 0, 0.0), (0, 0, QUIET_S)]
+)
+def test_a_pool_of_which_half_waits_is_filled_once_nobody_comes_and_one_that_runs_out_meanwhile(
+    size: int, ready: int, quiet_s: float
+) -> None:
+    """A birth takes both of two processors for 12 ms; whoever came next had it beside his claim."""
+    world = filled(FakeWorld(template(), pool(size)), ready=ready)
+    asked = reconcile_sandbox_warm_pool.quiet_s
+    assert callable(asked)
+    assert asked(world.get(SandboxWarmPool, "ns", "pool"), world) == quiet_s
+    for one in world.list(Sandbox, "ns")[:1]:
+        world.change(
+            Sandbox,
+            "ns",
+            one.metadata.name,
+            {"metadata": {"deletionTimestamp": "2026-01-01T00:00:30Z", "finalizers": ["x"]}},
+        )
+        assert asked(world.get(SandboxWarmPool, "ns", "pool"), world) == (QUIET_S if ready - 1 >= size / 2 else 0.0), (
+            "it leaves"
+        )
 
 
 def test_what_leaves_counts_until_it_is_gone() -> None:

@@ -42,7 +42,7 @@ async def run_embedded_gateway(features: Features, informers: Informers) -> None
         GatewaySettings(),
         store=store, stock=stock, link=NodeLink(lambda: features.sandboxes), guard=guard, mint=mint, named=stock,
     )  # fmt: skip
-    features.is_making_sessions = lambda: gateway.desk.is_making
+    features.is_making_sessions = gateway.desk.was_making
     try:
         await gateway.start(door=door)
         log.info("gateway of sandboxes is ready", url=url_of(door))

@@ -51,8 +51,8 @@ class Features:
     on_sandbox_ready: Callable[[str, str, str], None] = lambda namespace, pod, container: None
     """Told by the node agent of this process of each sandbox that is ready: who hands them out need not wait for its status."""
 
-    is_making_sessions: Callable[[], bool] = lambda: False
-    """Whether somebody waits for a session at this moment, once the gateway of this process runs."""
+    is_making_sessions: Callable[[float], bool] = lambda within_s: False
+    """Whether somebody waits for a session, or has within so many seconds, once the gateway of this process runs."""
 
     has_read: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the scheduler has read the cluster, or has ended before it did."""
@@ -61,9 +61,9 @@ class Features:
         """Pass on what the node agent finds, to whoever listens by then."""
         self.on_sandbox_ready(namespace, pod, container)
 
-    def is_hurried(self) -> bool:
-        """Whether what nobody waits for should give way."""
-        return self.is_making_sessions()
+    def is_hurried(self, within_s: float = 0.0) -> bool:
+        """Whether what nobody waits for should give way, or should have within so many seconds."""
+        return self.is_making_sessions(within_s)
 
     def proxy(self, call: Call) -> Answer | Awaitable[Answer]:
         """Logs, exec, attach, port-forward: the node agent's business, once it runs."""

@@ -80,6 +80,9 @@ class Reconciler:
     """How long an object may wait while its runtime's owner is busy with what somebody waits for; asked where objects differ:
     some are what somebody waits for."""
 
+    quiet_s: float | Callable[[Any, World], float] = 0.0
+    """For so long nobody may have waited before an object that gives way is looked at; asked again while it does."""
+
     when_refused: "Callable[[Any, Command, str, World, datetime], Iterator[Command]] | None" = None
     """What an object says of itself when the API server refuses what it needs (a full quota, a webhook): given the command and the server's sentence.
     Without it only the log and an event tell, and the object looks as if nobody had seen it."""
@@ -103,6 +106,7 @@ def reconciler(
     at_once: int = Reconciler.at_once,
     rests_s: float = Reconciler.rests_s,
     gives_way_s: float | Callable[[Any, World], float] = 0.0,
+    quiet_s: float | Callable[[Any, World], float] = 0.0,
     when_refused: Callable[[Any, Command, str, World, datetime], Iterator[Command]] | None = None,
 ) -> Callable[[Callable[[Any, World, datetime], Iterator[Command]]], Reconciler]:
     """Turn the function below into a `Reconciler`; its `decide` is the function itself, which tests call."""
@@ -112,7 +116,7 @@ def reconciler(
         return Reconciler(
             name=label, kind=kind, owns=owns, reads=reads, wakes=wakes or {}, finds=finds or {}, concerns=concerns,
             decide=decide, heeds=heeds or {}, at_once=at_once, rests_s=rests_s, gives_way_s=gives_way_s,
-            when_refused=when_refused,
+            quiet_s=quiet_s, when_refused=when_refused,
         )  # fmt: skip
 
     return declare

@@ -56,7 +56,7 @@ BUSY_PATIENCE = 4.0
 """A status that can wait waits so many times as long while more urgent work is under way."""
 
 
-def _never_busy() -> bool:
+def _never_busy(within_s: float) -> bool:
     return False
 
 
@@ -120,7 +120,7 @@ class Runtime:
         dice: random.Random | None = None,
         component: str = "hekla",
         field_manager: str = "hekla",
-        is_busy: Callable[[], bool] = _never_busy,
+        is_busy: Callable[[float], bool] = _never_busy,
         is_optional: Callable[[type[Resource]], bool] = _none_is_optional,
     ) -> None:
         """`is_busy` says whether somebody waits for more urgent work in this process: reconcilers that can give way to it;
@@ -187,7 +187,7 @@ class Controller:
         executor: Executor,
         clock: Clock,
         dice: random.Random,
-        is_busy: Callable[[], bool] = _never_busy,
+        is_busy: Callable[[float], bool] = _never_busy,
         is_optional: Callable[[type[Resource]], bool] = _none_is_optional,
     ) -> None:
         self.name = spec.name
@@ -366,7 +366,7 @@ class Controller:
     def _gives_way(self, key: ObjectKey, obj: Resource, now_s: float) -> bool:
         """Whether an object is to be looked at later because others are in a hurry; never for longer than its reconciler allows."""
         most_s = self._spec.gives_way_s
-        if most_s and self._is_busy():
+        if most_s and self._is_busy(self._quiet_s(obj)):
             since_s = self._gave_way.setdefault(key, now_s)
             until_s = since_s + (most_s(obj, self._world) if callable(most_s) else most_s)
             if now_s < until_s:
@@ -377,6 +377,14 @@ class Controller:
         self._held.pop(key, None)
         return False
 
+    def _is_waited_for(self, key: ObjectKey) -> bool:
+        obj = self._world.get(self._spec.kind, *key)
+        return obj is not None and self._is_busy(self._quiet_s(obj))
+
+    def _quiet_s(self, obj: Resource) -> float:
+        quiet_s = self._spec.quiet_s
+        return quiet_s(obj, self._world) if callable(quiet_s) else quiet_s
+
     def _look_later(self) -> None:
         if self._look is None:
             self._look = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
@@ -384,8 +392,10 @@ class Controller:
     def _look_again(self) -> None:
         """Take up those that need not give way any more: one look for all, as three hundred of their own were in the way of whom they gave way to."""
         self._look = None
-        now_s, is_busy = self._clock.elapsed_s(), self._is_busy()
-        for key in [key for key, until_s in self._held.items() if not is_busy or until_s <= now_s]:
+        now_s, is_busy = self._clock.elapsed_s(), self._is_busy(0.0)
+        for key, until_s in list(self._held.items()):
+            if until_s > now_s and (is_busy if not self._spec.quiet_s else self._is_waited_for(key)):
+                continue
             del self._held[key]
             self.queue.add(key)
         if self._held:
@@ -399,7 +409,7 @@ class Controller:
             return commands
         since_s = self._put_off.setdefault(key, now_s)
         left_s = since_s + min(waits) - now_s
-        if left_s <= 0 and self._is_busy():
+        if left_s <= 0 and self._is_busy(0.0):
             left_s = min(LOOK_AGAIN_S + min(waits) / 2, since_s + BUSY_PATIENCE * min(waits) - now_s)
         if left_s <= 0:
             del self._put_off[key]
@@ -515,7 +525,7 @@ async def run_reconcilers(
     *,
     clock: Clock | None = None,
     component: str = "hekla",
-    is_busy: Callable[[], bool] = _never_busy,
+    is_busy: Callable[[float], bool] = _never_busy,
 ) -> None:
     """Run reconcilers until cancelled."""
     await Runtime(informers, reconcilers, clock=clock, component=component, is_busy=is_busy).run()

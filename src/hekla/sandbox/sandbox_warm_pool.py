@@ -21,12 +21,16 @@ READY_WITHIN_S = 300.0
 """A member that is not ready after this long is replaced, unless it waits for room."""
 
 REST_S = 0.3
-"""Between two rounds: of three hundred that are taken at once the first is replaced at once and the others when all were handed out.
-What makes a new one costs ten times what hands one out, and took its turn before it."""
+"""Between two rounds: what three hundred that are taken at once leave to be made is made in few. What makes a new one costs ten times
+what hands one out, and took its turn before it."""
 
 GIVES_WAY_S = 1.5
 """How long a pool waits with its next round while sessions of this process are being made: who takes three hundred at once would
 otherwise stand behind the first seventy-five that replace them."""
+
+QUIET_S = 0.25
+"""So long nobody may have come before a pool of which half still waits replaces what was taken: to make one takes both processors for
+12 ms, and whoever is next would have waited for that."""
 
 RECHECK_S = 60.0
 FEW_AT_ONCE, MOST_AT_ONCE = 16, 300
@@ -42,9 +46,19 @@ def _of_template(template: SandboxTemplate, world: World) -> Iterator[tuple[str,
             yield pool.metadata.namespace, pool.metadata.name
 
 
+def _quiet_s(pool: SandboxWarmPool, world: World) -> float:
+    """A pool that runs out is filled while others come."""
+    members = world.owned(Sandbox, pool.metadata.uid)
+    waiting = sum(
+        one.metadata.deletion_timestamp is None and is_true(one.status.conditions, "Ready") for one in members
+    )
+    return QUIET_S if 2 * waiting >= _wanted(pool) else 0.0
+
+
 @reconciler(
-    SandboxWarmPool, owns=(Sandbox,), finds={SandboxTemplate: _of_template}, rests_s=REST_S, gives_way_s=GIVES_WAY_S
-)
+    SandboxWarmPool, owns=(Sandbox,), finds={SandboxTemplate: _of_template},
+    rests_s=REST_S, gives_way_s=GIVES_WAY_S, quiet_s=_quiet_s,
+)  # fmt: skip
 def reconcile_sandbox_warm_pool(pool: SandboxWarmPool, world: World, now: datetime) -> Iterator[Command]:
     """Bring one pool a step closer to its size."""
     meta = pool.metadata
@@ -114,7 +128,7 @@ def _waits_for_room(one: Sandbox) -> bool:
 def _size(
     pool: SandboxWarmPool, template: SandboxTemplate | None, active: Sequence[Sandbox], leaving: int
 ) -> Iterator[Command]:
-    wanted = 1 if pool.spec.replicas is None else pool.spec.replicas
+    wanted = _wanted(pool)
     missing = wanted - len(active) - leaving
     if missing > 0 and template is not None:
         document = _member(pool, template)
@@ -127,6 +141,10 @@ def _size(
         for one in unready_first[:surplus]:
             # guarded, as all of a pool's: a session that took it since it was read would be over
             yield Delete(target_of(one), reason="more than spec.replicas", is_guarded=True)
+
+
+def _wanted(pool: SandboxWarmPool) -> int:
+    return 1 if pool.spec.replicas is None else pool.spec.replicas
 
 
 def _member(pool: SandboxWarmPool, template: SandboxTemplate) -> Document:

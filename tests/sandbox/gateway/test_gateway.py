@@ -1003,21 +1003,52 @@ def test_the_door_of_a_new_session_is_open_before_anybody_asks_and_shut_once_it_
     run(scenario)
 
 
+def slow_ways(client, *, failing=0):
+    """Connections begin when the event is set, and are counted; so many of the first fail."""
+    ways, goes_on, begun = client.gateway.house.pools._way, asyncio.Event(), []
+
+    def slow(namespace, pod, port):
+        way = ways(namespace, pod, port)
+
+        async def connect(make):
+            begun.append(pod)
+            number = len(begun)
+            await goes_on.wait()
+            if number <= failing:
+                raise ConnectionResetError("it ended as it began")
+            await way.connect(make)
+
+        return Way(connect)
+
+    client.gateway.house.pools._way = slow
+    return goes_on, begun
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_asks_while_the_door_is_being_opened_waits_for_that_connection_and_opens_another_only_if_it_fails(fails):
+    """A daemon that had to let in two was later with both: of a hundred first requests seventy-nine opened a second connection."""
+
+    async def scenario(client):
+        goes_on, begun = slow_ways(client, failing=int(fails))
+        session = await client.session(name="base")
+        asked = asyncio.ensure_future(
+            client.ask("POST", f"/hekla/v1/sessions/{session}/daemon/api/execute", {"command": ["echo", "42"]})
+        )
+        (sandbox,) = client.sandboxes.sandboxes.values()
+        pool = client.gateway.house.pools.of((sandbox.held.namespace, sandbox.held.pod, DAEMON))
+        while pool._ahead is not None:
+            await asyncio.sleep(0)  # until the request has come, and waits for it
+        assert len(begun) == 1
+        goes_on.set()
+        status, answer, _ = await asked
+        assert (status, answer["stdout"], len(begun)) == (200, "42\n", 2 if fails else 1)
+
+    run(scenario)
+
+
 def test_a_session_that_ends_while_its_door_is_being_opened_keeps_no_connection():
     async def scenario(client):
-        ways, gone = client.sandboxes.way, asyncio.Event()
-
-        def slow(namespace, pod, port):
-            way = ways(namespace, pod, port)
-
-            async def connect(make):
-                await gone.wait()
-                await way.connect(make)
-
-            return Way(connect)
-
-        client.sandboxes.way = slow
-        client.gateway.house.pools._way = slow
+        gone, _ = slow_ways(client)
         session = await client.session(name="base")
         (sandbox,) = client.sandboxes.sandboxes.values()
         key = (sandbox.held.namespace, sandbox.held.pod, DAEMON)

@@ -430,6 +430,9 @@ def test_after_a_burst_its_first_requests_come_before_what_nobody_waits_for_and_
             await one.create(wish())
             await asyncio.sleep(LINGERS_ALONE_S + ROUNDING_S)
             assert not one.is_making, "the burst is forgotten"
+            assert one.was_making(0.25)
+            await asyncio.sleep(0.25)
+            assert not one.was_making(0.25)
 
     virtual_time.run(scenario())
 

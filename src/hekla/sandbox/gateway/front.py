@@ -17,7 +17,7 @@ from hekla.sandbox.gateway.answers import document
 from hekla.sandbox.gateway.bounds import Bounds
 from hekla.sandbox.gateway.documents import Asked, Document, Handler, Reply
 from hekla.sandbox.gateway.guard import Guard
-from hekla.sandbox.gateway.inside import Inside, InsidePool, InsidePools
+from hekla.sandbox.gateway.inside import InsidePool, InsidePools
 from hekla.sandbox.gateway.metrics import GatewayMetrics
 from hekla.sandbox.gateway.minting import Mint
 from hekla.sandbox.gateway.relay import Errand, Passage
@@ -29,7 +29,7 @@ from hekla.sandbox.link import DAEMON, SandboxLink
 from hekla.sandbox.sessions.desk import Desk
 from hekla.sandbox.sessions.lifecycle import State
 from hekla.sandbox.sessions.limits import RefusedError
-from hekla.sandbox.sessions.records import Session, SessionKind
+from hekla.sandbox.sessions.records import Session
 from hekla.sandbox.sessions.store import StoreUnavailableError
 from hekla.wire.raw_heads import RequestHead
 
@@ -119,7 +119,7 @@ class House:
     def __post_init__(self) -> None:
         """Whatever runs for a session ends with it; what is asked of it first finds the door open."""
         self.desk.tell_ends(self.session_ended)
-        self.desk.tell_begins(self._session_begun)
+        self.desk.tell_claims(self._sandbox_is_claimed)
 
     # What passages need.
 
@@ -185,18 +185,9 @@ class House:
             **more,
         )
 
-    def _session_begun(self, session: Session) -> None:
-        """Connect to its daemon while its owner reads that it is there: a millisecond of the first request."""
-        if session.kind == SessionKind.RUNTIME:
-            return
-        pool = self.pool(session, DAEMON)
-
-        def keep(connection: Inside | None, status: int, why: str) -> None:
-            if connection is not None:
-                pool.give_back(connection)
-
-        if not pool.idle:
-            pool.connect(keep)
+    def _sandbox_is_claimed(self, namespace: str, pod: str) -> None:
+        """Connect to its daemon while that reads whose it is: a millisecond of the first request. A connection knows nothing of a claim."""
+        self.pools.of((namespace, pod, DAEMON)).connect_ahead()
 
     def session_ended(self, session: str) -> None:
         """Nothing may run for it any more."""

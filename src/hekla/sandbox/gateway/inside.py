@@ -247,6 +247,8 @@ class InsidePool:
         """When a request was last begun or ended, coarsely."""
         self.is_at_head = False
         """Whether its sandbox is among those that are claimed next: what is idle stays."""
+        self._ahead: asyncio.Task[None] | None = None
+        """Opens one that nobody has asked for yet."""
 
     def remember(self, head: AnswerHead, data: bytes) -> None:
         """Keep a head for the next answer that begins so: reading one takes 5 us."""
@@ -289,7 +291,26 @@ class InsidePool:
         """Open a connection and hand it to `done`, or None with a status and why not; cancel the task to give up."""
         return self._pools.spawn(self._connect(done))
 
+    def connect_ahead(self) -> None:
+        """Open one for whoever asks next. Who asks meanwhile waits for it: a server inside that is to let in two is later with both."""
+        if not self.idle and self._ahead is None:
+            self._ahead = self._pools.spawn(self._open(self._keep))
+
+    def _keep(self, connection: Inside | None, status: int, why: str) -> None:
+        self._ahead = None
+        if connection is not None:
+            self.give_back(connection)
+
     async def _connect(self, done: Callable[[Inside | None, int, str], None]) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            await asyncio.wait({ahead})
+            if (kept := self.take()) is not None:
+                done(kept, 0, "")
+                return
+        await self._open(done)
+
+    async def _open(self, done: Callable[[Inside | None, int, str], None]) -> None:
         made: list[Inside] = []
 
         def make() -> Inside:

@@ -63,9 +63,9 @@ class Desk:
         """Seconds since 1970, by a clock that nobody sets meanwhile."""
         return self._room.now_s
 
-    def tell_begins(self, listener: Callable[[Session], None]) -> None:
-        """Who is told of sessions that have just been made, where few are: something is asked of them next."""
-        self._making.on_begun = listener
+    def tell_claims(self, listener: Callable[[str, str], None]) -> None:
+        """Who is told of namespace and pod of sandboxes as they are claimed, where few are: something is asked of their daemons next."""
+        self._making.on_claim = listener
 
     def tell_ends(self, listener: Callable[[str], None]) -> None:
         """Who is told when a session may no longer be served: whatever runs for it is cut."""
@@ -141,7 +141,11 @@ class Desk:
     @property
     def is_making(self) -> bool:
         """Whether somebody waits for a session to be made: what nobody waits for gives way."""
-        return self._making.is_busy
+        return self._making.was_busy(0.0)
+
+    def was_making(self, within_s: float) -> bool:
+        """Whether somebody waits, or has within so many seconds."""
+        return self._making.was_busy(within_s)
 
     def used_s(self, session: str) -> float:
         """When a session was used last."""

@@ -9,7 +9,7 @@ from hekla.sandbox.sessions.counts import Start
 from hekla.sandbox.sessions.ending import Ending
 from hekla.sandbox.sessions.lifecycle import Event
 from hekla.sandbox.sessions.limits import RefusedError, check_room
-from hekla.sandbox.sessions.records import Session, new_token
+from hekla.sandbox.sessions.records import Session, SessionKind, new_token
 from hekla.sandbox.sessions.refusals import in_vain, refusal_of
 from hekla.sandbox.sessions.register import Entry
 from hekla.sandbox.sessions.stock import Blueprint, Held, Order
@@ -37,13 +37,12 @@ class Making:
         self._lingers_until_s = 0.0
         self._turns = Turns(BEGIN_AT_ONCE)
         ending.on_gone = self._forget_key
-        self.on_begun: Callable[[Session], None] = lambda session: None
-        """Told of a session that runs, right before who asked for it is, unless many are made at this moment."""
+        self.on_claim: Callable[[str, str], None] = lambda namespace, pod: None
+        """Told of a pod whose daemon hears now that it is a session's, unless many are made at this moment."""
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether somebody waits for a session at this moment, or has just got one of many."""
-        return self._under_way > 0 or self._room.now_s < self._lingers_until_s
+    def was_busy(self, within_s: float) -> bool:
+        """Whether somebody waits for a session, or has within so many seconds. Who has just got one still waits for its first answer."""
+        return self._under_way > 0 or self._room.now_s < self._lingers_until_s + within_s
 
     def recall(self) -> None:
         """Know what an earlier life was asked with a key."""
@@ -110,8 +109,6 @@ class Making:
             else order_of(row, blueprint)
         )
         held = await self._make(entry, order)
-        if self._under_way < BEGIN_AT_ONCE:
-            self.on_begun(entry.row)
         return entry.row, Start.RESTORED if begins else Start.WARM if held.is_warm else Start.COLD
 
     def checked(self, wish: Wish) -> Blueprint:
@@ -185,6 +182,8 @@ class Making:
             events = (Event.BOUND,)
         key = key or (new_token() if row.is_checked else "")
         claimed = await self._room.link.claim(held.namespace, held.pod, claim_of(row, held, self._room.public_key, key))
+        if self._under_way < BEGIN_AT_ONCE and row.kind != SessionKind.RUNTIME:
+            self.on_claim(held.namespace, held.pod)
         await self._room.stock.settled(held)
         entry.used_s = self._room.now_s
         await self.write_running(entry, held, *events, token_key=key if claimed.takes_key else "")
