@@ -18,7 +18,7 @@ BEFORE, NOW = {"nodes": 3, "simulated_nodes": 2}, {"nodes": 1, "simulated_nodes"
 
 
 async def registered(client, *nodes):
-    await Registrar(client, SystemClock(), {node.name: (node, STANDING) for node in nodes}).register()
+    await Registrar(client, SystemClock(), {node.name: node for node in nodes}, lambda _: STANDING).register()
 
 
 async def names(client, kind):

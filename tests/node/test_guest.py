@@ -183,10 +183,8 @@ def test_the_name_of_somebody_elses_node_is_not_taken_nor_are_its_pods(live, tmp
         info = {"status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.0"}}}
         await cluster.client.patch(Node, "worker-1", info, patch_type=PatchType.STRATEGIC, subresource="status")
         before = await cluster.client.get(Node, "worker-1")
-        ours = VirtualNode(name="worker-1", capacity={})
-        registrar = Registrar(
-            cluster.client, SystemClock(), {"worker-1": (ours, Standing(rung="r", isolation="", limits=""))}
-        )
+        ours, standing = VirtualNode(name="worker-1", capacity={}), Standing(rung="r", isolation="", limits="")
+        registrar = Registrar(cluster.client, SystemClock(), {"worker-1": ours}, lambda _: standing)
         with pytest.RaisesGroup(pytest.RaisesExc(NodeTakenError, match='node "worker-1" is another agent\'s already')):
             await registrar.register()
         assert await cluster.client.get(Node, "worker-1") == before
@@ -194,11 +192,8 @@ def test_the_name_of_somebody_elses_node_is_not_taken_nor_are_its_pods(live, tmp
             await cluster.client.get(Lease, "worker-1", "kube-node-lease")
         # one that nobody has spoken for is taken: our own life may have been cut short there
         await cluster.client.create(Node, {"metadata": {"name": "w2"}})
-        await Registrar(
-            cluster.client,
-            SystemClock(),
-            {"w2": (replace(ours, name="w2"), Standing(rung="r", isolation="", limits=""))},
-        ).register()
+        other = replace(ours, name="w2")
+        await Registrar(cluster.client, SystemClock(), {"w2": other}, lambda _: standing).register()
 
     live(story, is_guest=True)
 

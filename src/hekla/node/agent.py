@@ -195,9 +195,7 @@ class NodeAgent:
             await runtime.open(self._container_ended)
         await self._objects.synced()
         self._reserve_addresses()
-        registrar = self.registrar = Registrar(
-            self._client, self._clock, {name: (n, self._standing(n)) for name, n in self._nodes.items()}
-        )
+        registrar = self.registrar = Registrar(self._client, self._clock, self._nodes, self._standing)
         self._spawn(registrar.run(), "renew node leases")
         await (registrar.register_patiently() if self._is_guest else registrar.register())
         self._spawn(self._statuses.run(), "write pod statuses")

@@ -155,14 +155,17 @@ def _sandbox_annotation(standing: Standing) -> dict[str, str]:
 def _sandbox_condition(standing: Standing) -> list[tuple[str, str, str, str]]:
     if not standing.sandboxes:
         return []
-    told = [
-        f"pods of runtime class {each.name} are isolated as {each.isolation}"
-        if not each.refusal
-        else f"pods of runtime class {each.name} are refused: {each.refusal}"
-        for each in standing.sandboxes
-    ]
     can = any(not each.refusal for each in standing.sandboxes)
-    return [("Sandboxes", str(can), "Available" if can else "Refused", "; ".join(told))]
+    told = "; ".join(map(_told_of, standing.sandboxes))
+    return [("Sandboxes", str(can), "Available" if can else "Refused", told)]
+
+
+def _told_of(runtime: SandboxRuntime) -> str:
+    pods = f"pods of runtime class {runtime.name}"
+    if runtime.refusal:
+        return f"{pods} are refused: {runtime.refusal}"
+    unshared = f", and do not share the CPU by their requests: {runtime.unshared}" if runtime.unshared else ""
+    return f"{pods} are isolated as {runtime.isolation}{unshared}"
 
 
 def _camel(words: str) -> str:
@@ -240,9 +243,16 @@ async def is_removed(name: str, remover: Client) -> bool:
 class Registrar:
     """Writes Node objects and leases for all the nodes of one agent."""
 
-    def __init__(self, client: Client, clock: Clock, nodes: Mapping[str, tuple[VirtualNode, Standing]]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        nodes: Mapping[str, VirtualNode],
+        standing_of: Callable[[VirtualNode], Standing],
+    ) -> None:
+        """`standing_of` is asked anew for each status: what a host refuses may show with the first container."""
         self._client, self._clock = client, clock
-        self._nodes = dict(nodes)
+        self._nodes, self._standing_of = dict(nodes), standing_of
         self._since = clock.now()
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._registered: set[str] = set()
@@ -341,8 +351,8 @@ class Registrar:
             log.info("node not registered", node=name, error=str(problem))
 
     async def _register(self, name: str) -> None:
-        node, standing = self._nodes[name]
-        document = node_document(node, standing)
+        node = self._nodes[name]
+        document = node_document(node, self._standing_of(node))
         async with self._at_once:
             try:
                 await self._client.create(Node, document)
@@ -360,8 +370,8 @@ class Registrar:
             raise NodeTakenError(why)
 
     async def _write_status(self, name: str) -> None:
-        node, standing = self._nodes[name]
-        status = status_document(node, standing, self._clock.now(), self._since)
+        node = self._nodes[name]
+        status = status_document(node, self._standing_of(node), self._clock.now(), self._since)
         await self._client.patch(
             Node, name, {"status": status}, patch_type=PatchType.STRATEGIC, subresource="status",
             field_manager="hekla-node",

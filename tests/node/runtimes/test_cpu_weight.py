@@ -1,8 +1,10 @@
 """How processors are shared where all want more than there is."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
+import structlog
 
 from hekla.api.containers import Container, ResourceRequirements
 from hekla.node.container_builder import limits_of
@@ -12,7 +14,8 @@ from hekla.node.runtimes.cpu_weight import shares_of, shares_of_tree, weight_of
 from hekla.node.runtimes.oci.engines import CRUN, RUNC
 from hekla.node.runtimes.oci.runtime import OciSandboxes
 from hekla.node.runtimes.process import ProcessRuntime
-from hekla.node.runtimes.sandbox.groups import SandboxGroups
+from hekla.node.runtimes.sandbox import groups as sandbox_groups
+from hekla.node.runtimes.sandbox.groups import SandboxGroups, find_groups
 from hekla.node.runtimes.sandbox.runtime import ZygoteSandboxes
 
 
@@ -63,20 +66,27 @@ def test_a_container_weighs_what_it_asks_for_else_its_limit(limits, requests, as
     assert limits_of(container).cpu_request_milli == asked
 
 
+def paper(*groups, file):
+    """Groups on paper, with the file that takes their weight."""
+    for group in groups:
+        group.mkdir(parents=True, exist_ok=True)
+        (group / file).write_text("")
+
+
 def test_a_container_of_version_2_is_given_its_weight(tmp_path):
+    paper(tmp_path / "one", tmp_path / "other", file="cpu.weight")
     (group,) = CgroupV2(tmp_path).create("one", Limits(cpu_request_milli=4000))
     assert (group / "cpu.weight").read_text() == "303"
     (group,) = CgroupV2(tmp_path).create("other", Limits())
     assert (group / "cpu.weight").read_text() == "1"
 
 
-def test_a_container_of_version_1_is_given_its_shares_and_its_tree_those_of_the_machine(tmp_path):
+def test_a_container_of_version_1_is_given_its_shares(tmp_path):
     tree = CgroupV1(tmp_path / "memory", tmp_path / "cpu")
-    (tmp_path / "memory").mkdir()
+    paper(tmp_path / "cpu" / "one", file="cpu.shares")
     (group,) = tree.create("one", Limits(cpu_request_milli=4000))
     assert group == tmp_path / "cpu" / "one"
     assert (group / "cpu.shares").read_text() == "4096"
-    assert (tmp_path / "cpu" / "cpu.shares").read_text() == str(shares_of_tree())
 
 
 @pytest.mark.parametrize(
@@ -89,6 +99,105 @@ def test_a_sandbox_of_either_version_is_given_its_weight(tmp_path, is_v2, file, 
         (tmp_path / "s1" / file).write_text("")
         groups.limit("s1", limits, 512)
         assert (tmp_path / "s1" / file).read_text() == text
+
+
+KERNELS_OWN = Path("/sys/kernel/uevent_seqnum")
+"""A file that the kernel lets nobody write, root included."""
+
+
+def nothing(file):
+    """The group has no such file."""
+
+
+def refused_by_kernel(file):
+    if not KERNELS_OWN.exists():
+        pytest.skip(f"this kernel has no {KERNELS_OWN}")
+    file.symlink_to(KERNELS_OWN)
+
+
+@pytest.fixture(params=[nothing, Path.mkdir, refused_by_kernel], ids=["missing", "a directory", "read-only"])
+def refusing(request, tmp_path):
+    """A group, and as a function of its file's name, one that takes no weight."""
+
+    def made(group, name):
+        (tmp_path / group).mkdir(parents=True)
+        request.param(tmp_path / group / name)
+
+    return made
+
+
+def warned(logs):
+    """What was warned of, as (file, value, error)."""
+    return [(each["file"], each["value"], each["error"]) for each in logs if each["log_level"] == "warning"]
+
+
+def test_a_weight_that_is_refused_is_told_once_and_the_container_runs_all_the_same(tmp_path, refusing):
+    for each in ("one", "other"):
+        refusing(each, "cpu.weight")
+    tree = CgroupV2(tmp_path)
+    assert "not shared" not in tree.describe()
+    with structlog.testing.capture_logs() as logs:
+        for each, milli in (("one", 4000), ("other", 100)):
+            assert tree.create(each, Limits(cpu_request_milli=milli)) == (tmp_path / each,)
+    [(file, value, error)] = warned(logs)
+    assert (file, value) == (f"{tmp_path}/one/cpu.weight", "303")
+    assert tree.describe().endswith(f"; CPU is not shared by requests: {file} does not take 303 ({error})")
+
+
+def test_another_reason_is_told_too(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other" / "cpu.shares").mkdir(parents=True)
+    tree = CgroupV1(tmp_path, tmp_path)
+    with structlog.testing.capture_logs() as logs:
+        for each in ("one", "other", "one", "other"):
+            tree.create(each, Limits(cpu_request_milli=1000))
+    assert [file for file, _, _ in warned(logs)] == [f"{tmp_path}/{each}/cpu.shares" for each in ("one", "other")]
+    assert all(f"{file} does not take 1024 ({error})" in tree.describe() for file, _, error in warned(logs))
+
+
+def test_a_sandbox_whose_weight_is_refused_is_limited_and_told_all_the_same(tmp_path, refusing):
+    """It was not started, or where the file was missing, lost the limit that is written after its weight without a word."""
+    for each in ("s1", "s2"):
+        refusing(each, "cpu.weight")
+        (tmp_path / each / "cpu.max").touch()
+    groups = SandboxGroups({"cpu": tmp_path}, is_v2=True)
+    assert groups.unshared == ""
+    with structlog.testing.capture_logs() as logs:
+        for each in ("s1", "s2"):
+            groups.limit(each, Limits(cpu_milli=500, cpu_request_milli=100), 512)
+            assert (tmp_path / each / "cpu.max").read_text() == "50000 100000"
+    [(file, value, error)] = warned(logs)
+    assert (file, value) == (f"{tmp_path}/s1/cpu.weight", "17")
+    assert groups.unshared == f"{file} does not take 17 ({error})"
+
+
+def test_a_group_that_somebody_tidied_up_is_no_refusal(tmp_path):
+    groups = SandboxGroups({"cpu": tmp_path}, is_v2=True)
+    groups.limit("gone", Limits(cpu_request_milli=100), 512)
+    assert groups.unshared == ""
+
+
+def test_sandboxes_are_limited_by_what_a_host_offers_where_that_is_not_all(tmp_path, monkeypatch):
+    """Where processes could not be counted, a sandbox had no limit of memory either: the first file that was missing ended its limiting."""
+    monkeypatch.setattr(sandbox_groups, "MOUNT", tmp_path)
+    for group in (tmp_path, tmp_path / "hekla", tmp_path / "hekla" / "s1"):
+        group.mkdir(exist_ok=True)
+        (group / "cgroup.controllers").write_text("memory io\n")
+        for file in ("cgroup.subtree_control", "memory.max", "memory.swap.max"):
+            (group / file).touch()
+    groups = find_groups("hekla")
+    try:
+        groups.limit("s1", Limits(cpu_milli=500, memory_bytes=1 << 20), 512)
+        assert (tmp_path / "hekla" / "s1" / "memory.max").read_text() == str(1 << 20)
+        assert groups.unshared == "no group has the cpu controller"
+        assert groups.can_freeze
+    finally:
+        groups.close()
+
+
+def test_where_no_group_can_be_made_it_is_told_that_nothing_is_shared():
+    assert "shared by requests: read-only" in NoCgroups("read-only").describe()
+    assert SandboxGroups(why_none="read-only").unshared == "no control group can be made: read-only"
 
 
 def weight_there(group):

@@ -8,16 +8,53 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+import structlog
 
 from hekla.node.runtimes import Limits
 from hekla.node.runtimes.cpu_weight import shares_of, shares_of_tree, written_for
 
+log = structlog.get_logger(__name__)
+
 MOUNT = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
 DIGEST, YOUNG_S = 12, 120.0
+
+
+class Weigher:
+    """Gives the groups of one tree their parts of the processors, where the host lets us: a container without runs all the same.
+
+    A refusal is told once for each reason, not for each container: in the log at once, and by `unshared` for the node's conditions.
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[int | None, str] = {}
+        """The first refusal of each error number, of which a kernel has fewer than 150."""
+
+    @property
+    def unshared(self) -> str:
+        """Why the processors are not shared by what containers ask for; empty: they are, as far as has been tried."""
+        return ", ".join(self._refused.values())
+
+    def weigh(self, group: Path | str, shares: int, *, is_v2: bool) -> None:
+        """Write a group's part. A group that is gone, as somebody tidied up, has none."""
+        name, text = written_for(shares, is_v2=is_v2)
+        file = f"{group}/{name}"
+        try:
+            write_to_group(file, text)
+        except OSError as problem:
+            if os.path.isdir(group):
+                self._tell(file, text, problem)
+
+    def _tell(self, file: str, text: str, problem: OSError) -> None:
+        if problem.errno in self._refused:
+            return
+        error = problem.strerror or str(problem)
+        self._refused[problem.errno] = f"{file} does not take {text} ({error})"
+        log.warning("CPU is not shared by requests: a weight was refused", file=file, value=text, error=error)
 
 
 class CgroupTree(Protocol):
@@ -54,7 +91,7 @@ class NoCgroups:
 
     def describe(self) -> str:
         """What rlimits can and cannot do."""
-        return f"memory limits by rlimit (data segment), CPU limits not enforced: {self.why}"
+        return f"memory limits by rlimit (data segment), CPU neither limited nor shared by requests: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -62,19 +99,20 @@ class CgroupV2:
     """One unified hierarchy, below `parent`."""
 
     parent: Path
+    weigher: Weigher = field(default_factory=Weigher, compare=False)
 
     def create(self, name: str, limits: Limits) -> Sequence[Path]:
         """One group."""
         group = self.parent / name
         group.mkdir(parents=True, exist_ok=True)
         if limits.memory_bytes:
-            _write(group / "memory.max", str(limits.memory_bytes))
+            write_to_group(group / "memory.max", str(limits.memory_bytes))
             with contextlib.suppress(OSError):
-                _write(group / "memory.swap.max", "0")
-                _write(group / "memory.oom.group", "1")
+                write_to_group(group / "memory.swap.max", "0")
+                write_to_group(group / "memory.oom.group", "1")
         if limits.cpu_milli:
-            _write(group / "cpu.max", f"{max(1000, limits.cpu_milli * PERIOD_US // 1000)} {PERIOD_US}")
-        weigh(group, shares_of(limits.cpu_request_milli), is_v2=True)
+            write_to_group(group / "cpu.max", f"{max(1000, limits.cpu_milli * PERIOD_US // 1000)} {PERIOD_US}")
+        self.weigher.weigh(group, shares_of(limits.cpu_request_milli), is_v2=True)
         return (group,)
 
     def remove(self, groups: Sequence[Path]) -> None:
@@ -87,7 +125,7 @@ class CgroupV2:
 
     def describe(self) -> str:
         """Version and place."""
-        return f"CPU and memory limits by cgroup v2 below {self.parent}"
+        return f"CPU and memory limits by cgroup v2 below {self.parent}{_unless_shared(self.weigher)}"
 
 
 @dataclass(frozen=True)
@@ -96,24 +134,25 @@ class CgroupV1:
 
     memory: Path
     cpu: Path
+    weigher: Weigher = field(default_factory=Weigher, compare=False)
 
     def create(self, name: str, limits: Limits) -> Sequence[Path]:
         """One group for its processors, and one for its memory where that has a limit."""
         cpu, memory = self.cpu / name, self.memory / name
         if not self.cpu.exists():
             self.cpu.mkdir(exist_ok=True)
-            weigh(self.cpu, shares_of_tree(), is_v2=False)
+            self.weigher.weigh(self.cpu, shares_of_tree(), is_v2=False)
         cpu.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
-        weigh(cpu, shares_of(limits.cpu_request_milli), is_v2=False)
+        self.weigher.weigh(cpu, shares_of(limits.cpu_request_milli), is_v2=False)
         if limits.cpu_milli:
-            _write(cpu / "cpu.cfs_period_us", str(PERIOD_US))
-            _write(cpu / "cpu.cfs_quota_us", str(max(1000, limits.cpu_milli * PERIOD_US // 1000)))
+            write_to_group(cpu / "cpu.cfs_period_us", str(PERIOD_US))
+            write_to_group(cpu / "cpu.cfs_quota_us", str(max(1000, limits.cpu_milli * PERIOD_US // 1000)))
         if not limits.memory_bytes:
             return (cpu,)
         memory.mkdir(parents=True, exist_ok=True)
-        _write(memory / "memory.limit_in_bytes", str(limits.memory_bytes))
+        write_to_group(memory / "memory.limit_in_bytes", str(limits.memory_bytes))
         with contextlib.suppress(OSError):
-            _write(memory / "memory.memsw.limit_in_bytes", str(limits.memory_bytes))
+            write_to_group(memory / "memory.memsw.limit_in_bytes", str(limits.memory_bytes))
         return memory, cpu
 
     def remove(self, groups: Sequence[Path]) -> None:
@@ -127,7 +166,11 @@ class CgroupV1:
 
     def describe(self) -> str:
         """Version and places."""
-        return f"CPU and memory limits by cgroup v1 below {self.memory} and {self.cpu}"
+        return f"CPU and memory limits by cgroup v1 below {self.memory} and {self.cpu}{_unless_shared(self.weigher)}"
+
+
+def _unless_shared(weigher: Weigher) -> str:
+    return f"; CPU is not shared by requests: {weigher.unshared}" if weigher.unshared else ""
 
 
 def find_cgroups(name: str) -> CgroupTree:
@@ -147,14 +190,14 @@ def _find_v2(name: str) -> CgroupTree:
     tree: OSError | None = None
     for parent in (MOUNT, MOUNT / _own_group()):
         try:
-            _write(parent / "cgroup.subtree_control", "+memory +cpu")
-            group = parent / name
+            write_to_group(parent / "cgroup.subtree_control", "+memory +cpu")
+            made = CgroupV2(parent / name)
             with contextlib.suppress(OSError):  # some hosts delegate memory and cpu alone
-                _write(parent / "cgroup.subtree_control", "+pids")
-            group.mkdir(exist_ok=True)
-            _write(group / "cgroup.subtree_control", "+memory +cpu")
-            weigh(group, shares_of_tree(), is_v2=True)
-            return CgroupV2(group)
+                write_to_group(parent / "cgroup.subtree_control", "+pids")
+            made.parent.mkdir(exist_ok=True)
+            write_to_group(made.parent / "cgroup.subtree_control", "+memory +cpu")
+            made.weigher.weigh(made.parent, shares_of_tree(), is_v2=True)
+            return made
         except OSError as problem:
             tree = problem
     raise tree or OSError(13, "no group may be made")
@@ -171,13 +214,6 @@ def _find_v1(name: str) -> CgroupTree:
     return tree
 
 
-def weigh(group: Path, shares: int, *, is_v2: bool) -> None:
-    """Give a group its part of the processors, where the host lets us: a container without runs all the same."""
-    file, text = written_for(shares, is_v2=is_v2)
-    with contextlib.suppress(OSError):
-        _write(group / file, text)
-
-
 def _own_group() -> str:
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, _, path = line.split(":", 2)
@@ -186,9 +222,13 @@ def _own_group() -> str:
     return ""
 
 
-def _write(path: Path, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
+def write_to_group(path: Path | str, text: str) -> None:
+    """Write one of the files that a group has. None is made: the kernel would call one that is missing forbidden. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
 
 
 def _remove(groups: Sequence[Path]) -> None:

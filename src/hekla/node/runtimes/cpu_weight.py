@@ -6,7 +6,7 @@
 That curve runs through the least, the default and the most of both versions: (2, 1), (1024, 100), (262144, 10000). Kubernetes before 1.35 had a line,
 1 + (shares - 2) * 9999 / 262142, by which a whole CPU weighed 39 where any process of the host weighs 100 (kubernetes/kubernetes#131216).
 
-`cgroups.py` and `sandbox/groups.py` write it.
+`cgroups.py` and `sandbox/groups.py` write it, and tell where it is refused.
 """
 
 import math

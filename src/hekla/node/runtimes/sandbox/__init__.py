@@ -39,6 +39,10 @@ class SandboxRuntime(Runtime, Protocol):
     def refusal(self) -> str:
         """Why no sandbox can run on this host; empty: they can."""
 
+    @property
+    def unshared(self) -> str:
+        """Why sandboxes do not share this host's processors by what their pods ask for; empty: they do."""
+
     async def prepare(self) -> None:
         """Make ready what the first sandbox would wait for."""
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hekla.node.runtimes import Limits
-from hekla.node.runtimes.cgroups import MOUNT, PERIOD_US, remove_tree, weigh
-from hekla.node.runtimes.cpu_weight import shares_of, shares_of_tree, written_for
+from hekla.node.runtimes.cgroups import MOUNT, PERIOD_US, Weigher, remove_tree, write_to_group
+from hekla.node.runtimes.cpu_weight import shares_of, shares_of_tree
 
 V1_HIERARCHIES = ("memory", "cpu", "cpuacct", "pids", "freezer", "blkio")
 V2_CONTROLLERS = ("memory", "cpu", "pids", "io")
@@ -55,6 +55,7 @@ class SandboxGroups:
     why_none: str = ""
     locks: tuple[int, ...] = ()
     """Held while we live, so that nobody tidies up what is ours (`sweep_abandoned`)."""
+    weigher: Weigher = field(default_factory=Weigher, compare=False)
 
     def create(self, name: str) -> Sequence[Path]:
         """Make a sandbox's groups."""
@@ -71,23 +72,23 @@ class SandboxGroups:
     def limit(self, name: str, limits: Limits, processes: int) -> None:
         """Set what it may use, where 0 means no limit, and what it weighs."""
         if "pids" in self.parents:
-            _write(f"{self.parents['pids']}/{name}/pids.max", str(processes))
+            write_to_group(f"{self.parents['pids']}/{name}/pids.max", str(processes))
         if limits.memory_bytes and "memory" in self.parents:
             file = "memory.max" if self.is_v2 else "memory.limit_in_bytes"
             swap = "memory.swap.max" if self.is_v2 else "memory.memsw.limit_in_bytes"
-            _write(self.parents["memory"] / name / file, str(limits.memory_bytes))
+            write_to_group(self.parents["memory"] / name / file, str(limits.memory_bytes))
             with contextlib.suppress(OSError):
-                _write(self.parents["memory"] / name / swap, "0" if self.is_v2 else str(limits.memory_bytes))
+                write_to_group(self.parents["memory"] / name / swap, "0" if self.is_v2 else str(limits.memory_bytes))
         if "cpu" in self.parents:
-            file, text = written_for(shares_of(limits.cpu_request_milli), is_v2=self.is_v2)
-            _write(f"{self.parents['cpu']}/{name}/{file}", text)
+            group = f"{self.parents['cpu']}/{name}"
+            self.weigher.weigh(group, shares_of(limits.cpu_request_milli), is_v2=self.is_v2)
         if limits.cpu_milli and "cpu" in self.parents:
             quota_us = max(1000, limits.cpu_milli * PERIOD_US // 1000)
             if self.is_v2:
-                _write(self.parents["cpu"] / name / "cpu.max", f"{quota_us} {PERIOD_US}")
+                write_to_group(self.parents["cpu"] / name / "cpu.max", f"{quota_us} {PERIOD_US}")
             else:
-                _write(self.parents["cpu"] / name / "cpu.cfs_period_us", str(PERIOD_US))
-                _write(self.parents["cpu"] / name / "cpu.cfs_quota_us", str(quota_us))
+                write_to_group(self.parents["cpu"] / name / "cpu.cfs_period_us", str(PERIOD_US))
+                write_to_group(self.parents["cpu"] / name / "cpu.cfs_quota_us", str(quota_us))
 
     @property
     def can_freeze(self) -> bool:
@@ -118,7 +119,7 @@ class SandboxGroups:
             if self.is_v2
             else ("freezer.state", "FROZEN" if is_frozen else "THAWED")
         )
-        _write(group / file, word)
+        write_to_group(group / file, word)
         deadline = time.monotonic() + FREEZE_PATIENCE_S
         while time.monotonic() < deadline:
             if self.is_v2:
@@ -184,6 +185,13 @@ class SandboxGroups:
             return f"processes and data segments by rlimit, time not at all: {self.why_none}"
         return f"{', '.join(sorted(self.parents))} by cgroup v{2 if self.is_v2 else 1}"
 
+    @property
+    def unshared(self) -> str:
+        """Why sandboxes do not share the processors by what their pods ask for; empty: they do, as far as has been tried."""
+        if "cpu" in self.parents:
+            return self.weigher.unshared
+        return "no group has the cpu controller" if self.parents else f"no control group can be made: {self.why_none}"
+
 
 def sweep_groups(name: str, kept: Collection[str] = ()) -> int:
     """End what an earlier life left in its groups, but for the `kept` sandboxes. How many processes were killed."""
@@ -194,7 +202,7 @@ def sweep_groups(name: str, kept: Collection[str] = ()) -> int:
                 continue
             for file, word in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
                 if (group / file).exists():
-                    _write(group / file, word)
+                    write_to_group(group / file, word)
             killed += _kill_all(group)
         if parent.is_dir():
             remove_tree(parent)
@@ -282,14 +290,17 @@ def _find_v2(name: str) -> SandboxGroups:
         raise OSError(95, "no memory controller in cgroup v2")
     wanted = " ".join(f"+{each}" for each in V2_CONTROLLERS if each in offered)
     group = MOUNT / name
-    _write(MOUNT / "cgroup.subtree_control", wanted)
+    write_to_group(MOUNT / "cgroup.subtree_control", wanted)
     group.mkdir(exist_ok=True)
     lock = _locked(group)
     locks = (lock,) if lock >= 0 else ()
-    _write(group / "cgroup.subtree_control", wanted)
+    write_to_group(group / "cgroup.subtree_control", wanted)
     _leave_room(group / "memory.max")
-    weigh(group, shares_of_tree(), is_v2=True)
-    return SandboxGroups(dict.fromkeys((*V2_CONTROLLERS, "freezer"), group), is_v2=True, locks=locks)
+    weigher = Weigher()
+    if "cpu" in offered:
+        weigher.weigh(group, shares_of_tree(), is_v2=True)
+    kept = [each for each in V2_CONTROLLERS if each in offered]  # what is not offered has no files in a group
+    return SandboxGroups(dict.fromkeys((*kept, "freezer"), group), is_v2=True, locks=locks, weigher=weigher)
 
 
 def _find_v1(name: str) -> SandboxGroups:
@@ -305,25 +316,18 @@ def _find_v1(name: str) -> SandboxGroups:
         parents[hierarchy] = parent
     if "memory" in parents:
         _leave_room(parents["memory"] / "memory.limit_in_bytes")
+    weigher = Weigher()
     if "cpu" in parents:
-        weigh(parents["cpu"], shares_of_tree(), is_v2=False)
+        weigher.weigh(parents["cpu"], shares_of_tree(), is_v2=False)
     locks = tuple(lock for lock in map(_locked, parents.values()) if lock >= 0)
-    return SandboxGroups(parents, why_none=problem, locks=locks)
+    return SandboxGroups(parents, why_none=problem, locks=locks, weigher=weigher)
 
 
 def _leave_room(file: Path) -> None:
     """Bound all sandboxes together, as one whose pod says no limit is bounded by nothing else."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError):  # the machine's owner keeps that to himself
-        _write(file, str(whole - whole // KEPT_SHARE))
-
-
-def _write(path: Path | str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
+        write_to_group(file, str(whole - whole // KEPT_SHARE))
 
 
 def _read(path: Path | str) -> bytes:

@@ -184,6 +184,11 @@ class DaemonSandboxes:
         """Why none can run here; empty: they can."""
         return self._refusal
 
+    @property
+    def unshared(self) -> str:
+        """Why they do not share the processors by what their pods ask for; empty: they do."""
+        return self.groups.unshared
+
     async def open(self, on_exit: OnExit) -> None:
         """Take up what an earlier life left running, or end it; what sandboxes are made of comes with the first of them."""
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
