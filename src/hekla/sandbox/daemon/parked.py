@@ -399,9 +399,14 @@ class Parked:
 
 
 def _waiting(control: socket.socket) -> int:
-    """Bytes to ask for: room for the longest message would be mapped and given back for each, two pages that have to be brought in."""
-    (queued,) = struct.unpack("i", fcntl.ioctl(control, termios.FIONREAD, bytes(4)))
-    return min(max(int(queued), 1), LONGEST_MESSAGE)
+    """Bytes to ask for: room for the longest message would be mapped and given back for each, two pages that have to be brought in.
+
+    Raises BlockingIOError where nothing waits: a message that came then would meet room for one byte, and the rest of it would be gone.
+    """
+    while not (queued := int(struct.unpack("i", fcntl.ioctl(control, termios.FIONREAD, bytes(4)))[0])):
+        if not control.recv(1, socket.MSG_PEEK):
+            return 1  # to be told of the end
+    return min(queued, LONGEST_MESSAGE)
 
 
 def _last_words(path: str) -> str:

@@ -147,7 +147,8 @@ class Channel:
     def _hear(self) -> None:
         while self._is_open:
             try:
-                data, fds, _, _ = socket.recv_fds(self._own, _queued(self._own), MOST_DESCRIPTORS)
+                room = min(_next_bytes(self._own), LONGEST_MESSAGE)
+                data, fds, _, _ = socket.recv_fds(self._own, room, MOST_DESCRIPTORS) if room else (b"", [], 0, None)
             except BlockingIOError:
                 return
             except OSError:
@@ -177,10 +178,16 @@ def not_answered(op: str, timeout_s: float) -> str:
     return f"the sandbox did not answer {op} within {timeout_s:g} s"
 
 
-def _queued(own: socket.socket) -> int:
-    """Bytes to ask for: a megabyte of room would be mapped and given back for each answer. Nothing may have come but the end."""
-    (queued,) = struct.unpack("i", fcntl.ioctl(own, termios.FIONREAD, bytes(4)))
-    return min(max(int(queued), 1), LONGEST_MESSAGE)
+def _next_bytes(own: socket.socket) -> int:
+    """Bytes to ask for, of the next message at least; 0: the other end is closed. Raises BlockingIOError where nothing waits.
+
+    A megabyte of room would be mapped and given back for each answer. A message that comes between the two calls must not meet room for
+    one byte: the kernel throws the rest of it away.
+    """
+    while not (queued := int(struct.unpack("i", fcntl.ioctl(own, termios.FIONREAD, bytes(4)))[0])):
+        if not own.recv(1, socket.MSG_PEEK):
+            return 0
+    return queued
 
 
 def _settle(future: "asyncio.Future[None]") -> None:
