@@ -381,6 +381,29 @@ def test_an_object_that_gives_way_waits_for_quiet_and_is_asked_again_how_much_it
     virtual_time.run(scenario())
 
 
+def test_an_object_that_cannot_be_asked_how_much_quiet_it_needs_does_not_wait_for_ever():
+    async def scenario():
+        looks, mistakes = [], [0]
+
+        def quiet_s(obj, world):
+            mistakes[0] += 1
+            if mistakes[0] == 2:
+                raise KeyError("a reconciler's mistake")
+            return 0.25
+
+        @reconciler(ConfigMap, gives_way_s=1.5, quiet_s=quiet_s)
+        def reconcile_politely(obj, world, now):
+            looks.append(obj.metadata.name)
+            yield from ()
+
+        async with running(reconcile_politely, is_busy=lambda within_s: True) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c"))
+            await asyncio.sleep(1.7)
+            assert looks == ["c"]
+
+    virtual_time.run(scenario())
+
+
 def test_many_that_give_way_are_looked_after_by_one_look_each_time():
     """Each had a look of its own: of what three hundred sessions at once waited for, a tenth was objects that gave way to them."""
 

@@ -379,7 +379,10 @@ class Controller:
 
     def _is_waited_for(self, key: ObjectKey) -> bool:
         obj = self._world.get(self._spec.kind, *key)
-        return obj is not None and self._is_busy(self._quiet_s(obj))
+        try:
+            return obj is not None and self._is_busy(self._quiet_s(obj))
+        except Exception:  # noqa: BLE001 - a reconciler's own code: it is asked once more where it is told of
+            return False
 
     def _quiet_s(self, obj: Resource) -> float:
         quiet_s = self._spec.quiet_s

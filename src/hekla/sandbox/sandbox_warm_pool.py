@@ -28,9 +28,9 @@ GIVES_WAY_S = 1.5
 """How long a pool waits with its next round while sessions of this process are being made: who takes three hundred at once would
 otherwise stand behind the first seventy-five that replace them."""
 
-QUIET_S = 0.25
-"""So long nobody may have come before a pool of which half still waits replaces what was taken: to make one takes both processors for
-12 ms, and whoever is next would have waited for that."""
+MOSTLY_FULL, QUIET_S = 0.75, 0.25
+"""Of a pool so much of which waits, what was taken is replaced when nobody has come for so long: to make one takes both processors for 12 ms,
+and whoever is next would have waited for that. One that stood at half in a steady stream had too little for a burst on top of it."""
 
 RECHECK_S = 60.0
 FEW_AT_ONCE, MOST_AT_ONCE = 16, 300
@@ -52,7 +52,7 @@ def _quiet_s(pool: SandboxWarmPool, world: World) -> float:
     waiting = sum(
         one.metadata.deletion_timestamp is None and is_true(one.status.conditions, "Ready") for one in members
     )
-    return QUIET_S if 2 * waiting >= _wanted(pool) else 0.0
+    return QUIET_S if waiting >= MOSTLY_FULL * _wanted(pool) else 0.0
 
 
 @reconciler(

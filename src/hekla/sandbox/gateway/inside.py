@@ -16,6 +16,8 @@ Key = tuple[str, str, int]
 """Namespace, pod and port."""
 _MOST_HEADS = 64
 _LONGEST_HEAD = 2048
+_WAITED_LONG = frozenset({503, 504})
+"""Of one that was opened ahead: who waited for it has waited as long as he would for his own."""
 LOOK_AGAIN_S = 0.05
 """Between two looks at a node that is starting."""
 
@@ -249,6 +251,8 @@ class InsidePool:
         """Whether its sandbox is among those that are claimed next: what is idle stays."""
         self._ahead: asyncio.Task[None] | None = None
         """Opens one that nobody has asked for yet."""
+        self._in_vain = 0, ""
+        """Why the last such was not opened."""
 
     def remember(self, head: AnswerHead, data: bytes) -> None:
         """Keep a head for the next answer that begins so: reading one takes 5 us."""
@@ -294,12 +298,19 @@ class InsidePool:
     def connect_ahead(self) -> None:
         """Open one for whoever asks next. Who asks meanwhile waits for it: a server inside that is to let in two is later with both."""
         if not self.idle and self._ahead is None:
+            self._in_vain = 0, ""
             self._ahead = self._pools.spawn(self._open(self._keep))
+            self._ahead.add_done_callback(self._over)
 
     def _keep(self, connection: Inside | None, status: int, why: str) -> None:
-        self._ahead = None
         if connection is not None:
             self.give_back(connection)
+        else:
+            self._in_vain = status, why
+
+    def _over(self, opening: "asyncio.Task[None]") -> None:
+        if self._ahead is opening:
+            self._ahead = None
 
     async def _connect(self, done: Callable[[Inside | None, int, str], None]) -> None:
         ahead, self._ahead = self._ahead, None
@@ -307,6 +318,10 @@ class InsidePool:
             await asyncio.wait({ahead})
             if (kept := self.take()) is not None:
                 done(kept, 0, "")
+                return
+            status, why = self._in_vain
+            if status in _WAITED_LONG:
+                done(None, status, why)
                 return
         await self._open(done)
 
