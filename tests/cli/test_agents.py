@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from hekla.cli import agents
+from hekla.cli.commands import agent
 from hekla.cli.commands.agent import _end_of
-from hekla.cli.main import CommandError
+from hekla.cli.main import CommandError, main
 from hekla.wire.errors import TimedOutError
 
 
@@ -100,3 +101,82 @@ def test_a_list_tells_the_end_that_comes_first_if_nobody_uses_a_session():
     assert _end_of({**ends, "idle": 0.0}) == 28800.0
     assert _end_of({**ends, "expires": 300.0}) == 300.0
     assert _end_of({"expires": 0.0, "ends": 0.0, "idle": 0.0, "used": 100.0}) == 0.0
+
+
+@pytest.mark.parametrize("session", ["", "..", "../x", "a/b?c", "a b", "?usage=true"])
+@pytest.mark.parametrize("words", [["logs"], ["delete", "fine"], ["pause"], ["shell"], ["resume"]])
+def test_what_is_no_id_of_a_session_is_not_sent(words, session, monkeypatch, capsys):
+    """An empty variable was another path: `logs ""` was the list, and ended in a traceback."""
+    asked = []
+    monkeypatch.setattr(agent, "_ask", lambda *said: asked.append(said))
+    if words[0] == "delete":
+        with pytest.raises(CommandError, match="is no id of a session"):
+            run_delete([*words[1:], session])
+    else:
+        assert main(["agent", *words, session]) == 2
+        assert capsys.readouterr().err == f'hekla: "{session}" is no id of a session; `hekla agent list` shows them\n'
+        assert not asked
+
+
+def run_delete(sessions):
+    """What `delete` does, against a gateway that ends all it is asked to."""
+
+    class Ending:
+        async def ask(self, method, path):
+            assert path == "sessions/fine"
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(agent, "_ask", lambda data_dir, work: asyncio.run(work(Ending())))
+        agent.delete(sessions)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/home/user/"])
+def test_a_copy_of_no_file_is_refused(path, capsys):
+    """`Path.with_name` raised through to a traceback."""
+    source = "a" * 26 + ":" + path
+    assert main(["agent", "cp", source, "."]) == 2
+    assert capsys.readouterr().err == f'hekla: "{source}" names no file of the session; say which one\n'
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf"])
+@pytest.mark.parametrize("option", ["--timeout", "--freeze-after"])
+def test_seconds_are_a_number(option, seconds, capsys):
+    """They were sent as they are, which is no JSON."""
+    assert main(["agent", "create", option, seconds]) == 2
+    assert f"{seconds} is no number of seconds" in capsys.readouterr().err
+
+
+def test_a_template_may_be_named_as_the_list_shows_it(monkeypatch):
+    asked = []
+
+    class Made:
+        async def ask(self, method, path, body):
+            asked.append((body["namespace"], body["name"]))
+            return {"id": "x"}
+
+    monkeypatch.setattr(agent, "_ask", lambda data_dir, work: asyncio.run(work(Made())))
+    assert main(["agent", "create", "research/base"]) == main(["agent", "create", "base"]) == 0
+    assert asked == [("research", "base"), ("default", "base")]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:8090", "nonsense", "ftp://x", "http://", "http://h:99999", "http://h:0", "http://[::1", "http://me@h", "http://h?x=1"],
+)  # fmt: skip
+def test_an_address_that_is_none_is_told(url, monkeypatch, capsys):
+    """Each was a traceback."""
+    monkeypatch.setenv("HEKLA_AGENTS_URL", url)
+    monkeypatch.setenv("HEKLA_AGENTS_KEY", "k")
+    assert main(["agent", "list"]) == 2
+    assert capsys.readouterr().err.startswith(f'hekla: HEKLA_AGENTS_URL is "{url}", which is no address of a gateway')
+
+
+def test_an_argument_that_is_no_text_is_named(monkeypatch, capsys):
+    """The sandbox answered that the message had half a surrogate pair in it."""
+    client = Client((200, ""))
+    monkeypatch.setattr(
+        agent, "_ask", lambda data_dir, work: asyncio.run(work(agents.Gateway(client, "http://g", "k")))
+    )
+    client.asked.set()
+    assert main(["agent", "exec", "s", "--", "echo", "\udcff"]) == 1
+    assert capsys.readouterr().err == "hekla: '\\udcff' is not text in UTF-8\n"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from hekla.cli import loops
 from hekla.cli.main import EXIT_UNREACHABLE, EXIT_USAGE, CommandError
@@ -48,7 +48,7 @@ class Gateway:
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         """One call of Hekla's API; what it answers."""
-        data = json.dumps(body).encode() if body is not None else b""
+        data = _document(body) if body is not None else b""
         answer = await self._whole(method, f"{self._url}/hekla/v1/{path}", "application/json", data)
         return json.loads(answer) if answer else None
 
@@ -116,7 +116,7 @@ class Gateway:
                 yield "start", event["start"]["pid"]
 
     async def _stream(self, session: str, call: str, asked: object) -> AsyncIterator[dict[str, Any]]:
-        data = json.dumps(asked).encode()
+        data = _document(asked)
         framed = struct.pack(">BI", 0, len(data)) + data
         headers = (
             ("authorization", f"Bearer {self._key}"),
@@ -143,7 +143,7 @@ class Gateway:
 
     async def call(self, session: str, call: str, asked: object, timeout_s: float = PATIENCE_S) -> Any:
         """One unary call of the daemon."""
-        url, data = self._inside(session, call), json.dumps(asked).encode()
+        url, data = self._inside(session, call), _document(asked)
         answer = await self._whole("POST", url, "application/json", data, timeout_s)
         return json.loads(answer or b"{}")
 
@@ -165,6 +165,11 @@ class Gateway:
 
     def _inside(self, session: str, path: str) -> str:
         return f"{self._url}/hekla/v1/sessions/{quote(session, safe='')}/daemon/{path}"
+
+
+def _document(asked: object) -> bytes:
+    """As it is sent. An argument that is no text raises UnicodeEncodeError, which says which; escaped, only the sandbox would have found it."""
+    return json.dumps(asked, ensure_ascii=False).encode()
 
 
 def run_with_gateway(data_dir: Path | None, work: Callable[[Gateway], Awaitable[Told]]) -> Told:
@@ -189,7 +194,7 @@ async def find_gateway(data_dir: Path | None) -> tuple[str, str]:
     if url and not data_dir:
         if not key:
             raise CommandError("HEKLA_AGENTS_URL is set and HEKLA_AGENTS_KEY is not; set both", EXIT_USAGE)
-        return url, _told(key, "HEKLA_AGENTS_KEY")
+        return _reachable(url), _told(key, "HEKLA_AGENTS_KEY")
     directory = DataDirectory((data_dir or default_data_dir()).absolute())
     try:
         url = directory.agents_url.read_text().strip()
@@ -203,6 +208,21 @@ async def find_gateway(data_dir: Path | None) -> tuple[str, str]:
     if not keys:
         raise CommandError(f"{directory.agents_key} has no key; write one as `owner: key`", EXIT_USAGE)
     return url, _told(keys[0], f"the first key of {directory.agents_key}")
+
+
+def _reachable(url: str) -> str:
+    """The address, which can be asked; else a sentence with one that can."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port beyond 65535, half an IPv6 address
+        is_one = False
+    if not is_one or parts.query or parts.fragment or parts.username is not None:
+        raise CommandError(
+            f'HEKLA_AGENTS_URL is "{url}", which is no address of a gateway; write one such as http://127.0.0.1:8090',
+            EXIT_USAGE,
+        )
+    return url
 
 
 def _told(key: str, name: str) -> str:

@@ -14,7 +14,9 @@ Examples:
 """
 
 import contextlib
+import math
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -29,7 +31,27 @@ if TYPE_CHECKING:
     from hekla.cli.agents import Gateway
 
 Told = TypeVar("Told")
-Session = Annotated[str, typer.Argument(metavar="SESSION", show_default=False)]
+_AN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+
+
+def _session(given: str) -> str:
+    """An id, which becomes a part of a path: an empty one (a variable that is not set) would be another path."""
+    from hekla.cli.main import EXIT_USAGE, CommandError
+
+    if not _AN_ID.fullmatch(given):
+        raise CommandError(f'"{given}" is no id of a session; `hekla agent list` shows them', EXIT_USAGE)
+    return given
+
+
+def _seconds(given: float) -> float:
+    from hekla.cli.main import EXIT_USAGE, CommandError
+
+    if not math.isfinite(given):
+        raise CommandError(f"{given:g} is no number of seconds; 0 for as long as the template says", EXIT_USAGE)
+    return given
+
+
+Session = Annotated[str, typer.Argument(metavar="SESSION", show_default=False, callback=_session)]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The platform's data directory.", show_default=False)]
 
 
@@ -61,11 +83,11 @@ def _pairs(given: list[str], flag: str) -> dict[str, str]:
 
 
 def create(
-    template: Annotated[str, typer.Argument(metavar="[TEMPLATE]", help="A CodeInterpreter, AgentRuntime or SandboxTemplate.", show_default=False)] = "base",
+    template: Annotated[str, typer.Argument(metavar="[TEMPLATE]", help="A CodeInterpreter, AgentRuntime or SandboxTemplate: NAME or NAMESPACE/NAME.", show_default=False)] = "base",
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Of the template.")] = "default",
     snapshot: Annotated[str, typer.Option("--snapshot", help="Begin with a snapshot, by id or name.", show_default=False)] = "",
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds that it lives; as its template says if 0.")] = 0.0,
-    freeze_after: Annotated[float, typer.Option("--freeze-after", min=0, help="Seconds without a request until it stands still; never if 0.")] = 0.0,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, callback=_seconds, help="Seconds that it lives; as its template says if 0.")] = 0.0,
+    freeze_after: Annotated[float, typer.Option("--freeze-after", min=0, callback=_seconds, help="Seconds without a request until it stands still; never if 0.")] = 0.0,
     env: Annotated[list[str], typer.Option("--env", help="NAME=VALUE; may be given again.", show_default=False)] = [],  # noqa: B006 - typer copies it
     metadata: Annotated[list[str], typer.Option("--metadata", help="NAME=VALUE; may be given again.", show_default=False)] = [],  # noqa: B006 - typer copies it
     budget: Annotated[str, typer.Option("--budget", help="What it may use before it stands still, such as cpu=90s,network=1Gi.", show_default=False)] = "",
@@ -80,6 +102,8 @@ def create(
 
       hekla agent create code-interpreter-v1 --timeout 600 --env TOKEN=x
     """
+    if "/" in template:  # as `hekla agent list` shows it
+        namespace, _, template = template.partition("/")
     body = {
         "name": template, "namespace": namespace, "snapshot": snapshot, "timeout": timeout, "freeze_after": freeze_after,
         "env": _pairs(env, "--env"), "metadata": _pairs(metadata, "--metadata"), "budget": budget,
@@ -237,6 +261,8 @@ def cp(
     (from_session, from_path), (to_session, to_path) = _place(source), _place(target)
     if bool(from_session) is bool(to_session):
         raise CommandError("one of SOURCE and TARGET is SESSION:PATH, and the other a file here", EXIT_USAGE)
+    if from_session and not os.path.basename(from_path):
+        raise CommandError(f'"{source}" names no file of the session; say which one', EXIT_USAGE)
     if to_session:
         try:
             data = Path(from_path).read_bytes()
@@ -370,7 +396,7 @@ def delete(
     """
 
     async def end(gateway: "Gateway") -> None:
-        for one in sessions:
+        for one in map(_session, sessions):
             await gateway.ask("DELETE", f"sessions/{one}")
             typer.echo(f"session {one} deleted")
 
