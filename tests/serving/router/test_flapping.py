@@ -2,28 +2,30 @@
 
 import pytest
 
-from hekla.serving.router.endpoints import BENCH_S, CALM_S
+from hekla.serving.router.endpoints import BENCH_S, CALM_S, MOST_LEFT, Fleet
 from hekla.serving.router.local_plan import LocalPlan
 from hekla.serving.router.patience import REGAINED, RESTART_S, Patience
 from hekla.serving.router.plan import Attempt, Destination, Fault, Refusal, Waiting
-from serving.router.poolkit import pool_of, question
+from serving.router.poolkit import endpoint, pool_of, question
 from serving.router.test_restarts import engine_goes, engine_is_back, restarting
+from serving.router.worldkit import pod, server, world
 
 STEP_S = 0.25
 
 
-def failures(until_s, *, is_there, fault=Fault.CONNECT, count=2):
-    """Of four requests a second over two engines, by outage: how many met the first while it was not there."""
-    pool = pool_of(count)
-    flapping = pool.members[0]
+def failures(until_s, *, is_there, fault=Fault.CONNECT, count=2, pool=None, tell=lambda now: None):
+    """Of four requests a second over two engines, by outage: how many met the first while it was not there. `tell` has the cluster say more."""
+    pool = pool or pool_of(count)
+    flapping = pool.members[0].name
     met = []
     for step in range(int(until_s / STEP_S)):
         now = step * STEP_S
         if is_there(now - STEP_S) and not is_there(now):
             met.append(0)
+        tell(now)
         plan = LocalPlan(pool, question(f"{step}"), Destination("m"))
         attempt = plan.next(now)
-        if isinstance(attempt, Attempt) and attempt.target is flapping and not is_there(now):
+        if isinstance(attempt, Attempt) and attempt.target.name == flapping and not is_there(now):
             plan.failed(attempt, fault, now)
             met[-1] += 1
             attempt = plan.next(now)
@@ -41,6 +43,81 @@ def test_an_engine_that_flaps_is_asked_less_each_time_it_is_out():
     met, _ = failures(300.0, is_there=by_turns(7.0, 5.0))
     assert met[0] >= 3
     assert max(met[2:]) <= 1
+
+
+class Kubelet:
+    """Tells of a pod that flaps, a second late: it is not ready, and then it is, its container begun once more."""
+
+    def __init__(self, is_there):
+        self.is_there, self.labels, self.restarts = is_there, {"app": "m"}, 0
+        self.told = self.pod(is_ready=True)
+        self.world = world(server("m"), self.told, pod("e1", self.labels, ip="10.0.0.2"))
+
+    @property
+    def pool(self):
+        return self.world.servers["ml/m"].decode
+
+    def pod(self, *, is_ready, uid="first"):
+        return pod("e0", self.labels, ready=is_ready, restarts=self.restarts, uid=uid)
+
+    def tell(self, now):
+        is_ready, was_ready = self.is_there(now - 1.0), self.is_there(now - 1.0 - STEP_S)
+        if is_ready != was_ready:
+            self.restarts += is_ready
+            self.note(self.pod(is_ready=is_ready))
+
+    def note(self, new):
+        self.world.note(self.told, new)
+        self.told = new
+
+
+def test_an_engine_whose_pod_is_unready_each_time_it_flaps_is_asked_less_all_the_same():
+    """Each time the pod was ready again all was forgotten, and each outage met as many requests as the first."""
+    kubelet = Kubelet(by_turns(7.0, 5.0))
+    met, _ = failures(300.0, is_there=kubelet.is_there, pool=kubelet.pool, tell=kubelet.tell)
+    assert kubelet.restarts > 20
+    assert met[0] >= 2
+    assert max(met[2:]) <= 1
+
+
+def test_an_engine_whose_pod_is_ready_again_sits_out_to_the_end_unless_nobody_else_is_left():
+    kubelet = Kubelet(None)
+    one, other = sorted(kubelet.pool.members, key=lambda each: each.name)
+    kubelet.pool.fault(one, 10.0)
+    kubelet.note(kubelet.pod(is_ready=False))
+    assert kubelet.pool.candidates(10.1) == [other]
+    kubelet.note(kubelet.pod(is_ready=True))
+    assert kubelet.pool.candidates(10.2) == [other]
+    assert {each.name for each in kubelet.pool.candidates(10.2, without=[other])} == {"e0"}
+    assert {each.name for each in kubelet.pool.candidates(10.0 + BENCH_S[0])} == {"e0", "e1"}
+
+
+def test_a_request_that_fails_after_its_engine_left_is_held_against_it_when_it_is_back():
+    kubelet = Kubelet(None)
+    one, other = sorted(kubelet.pool.members, key=lambda each: each.name)
+    kubelet.note(kubelet.pod(is_ready=False))
+    kubelet.pool.fault(one, 10.0)
+    kubelet.note(kubelet.pod(is_ready=True))
+    assert kubelet.pool.candidates(10.1) == [other]
+
+
+def test_another_pod_of_the_same_name_begins_anew():
+    kubelet = Kubelet(None)
+    one = next(each for each in kubelet.pool.members if each.name == "e0")
+    kubelet.pool.fault(one, 10.0)
+    kubelet.note(None)
+    kubelet.note(kubelet.pod(is_ready=True, uid="second"))
+    assert {each.name for each in kubelet.pool.candidates(10.1)} == {"e0", "e1"}
+
+
+def test_of_engines_that_left_a_bounded_number_is_remembered():
+    fleet = Fleet()
+    for number in range(MOST_LEFT + 10):
+        one = fleet.add(endpoint(f"e{number}", incarnation=f"u{number}/0"))
+        one.fault(1.0)
+        fleet.remove(one)
+    first, last = (fleet.add(endpoint(f"e{number}", incarnation=f"u{number}/1")) for number in (0, MOST_LEFT + 9))
+    assert (first.faults, last.faults) == (0, 1)
 
 
 def test_an_engine_that_flapped_and_stays_is_all_right_again_at_its_next_answer():

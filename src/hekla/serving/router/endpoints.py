@@ -18,6 +18,9 @@ As Envoy's outlier detection has it, which sets a host aside for longer each tim
 in which it was not: https://www.envoyproxy.io/docs/envoy/latest/intro/arch_overview/upstream/outlier
 """
 
+MOST_LEFT = 1024
+"""Of endpoints that left, so many are remembered: 1 KiB each, and most that come back do so within minutes."""
+
 
 class Counts(ctypes.Structure):
     """What is counted on an engine, in words of eight bytes that the compiled decision reads where they stand (`kernel/`).
@@ -182,6 +185,16 @@ class Endpoint(Counts):
         self.faults = self.illnesses = 0
         self.benched_until = 0.0
 
+    @property
+    def pod_uid(self) -> str:
+        """Whose engine it is: a container of that pod may have begun anew."""
+        return self.incarnation.partition("/")[0]
+
+    def remember(self, left: "Endpoint") -> None:
+        """It is the engine of a pod that was not ready for a while: it sits out, and is forgiven, as if it had stayed."""
+        self.faults, self.illnesses, self.relapses = left.faults, left.illnesses, left.relapses
+        self.calm_since, self.faulted_at, self.benched_until = left.calm_since, left.faulted_at, left.benched_until
+
     def _relapses(self, now: float) -> int:
         """Faults of the rows before that are not forgotten by now."""
         return max(0, self.relapses - int((now - self.calm_since) / CALM_S)) if self.relapses else 0
@@ -214,6 +227,8 @@ class Fleet:
     changes: int = 0
     """Counts whatever changes who may be chosen, and how: what is derived from it is derived anew."""
     _used: int = 0
+    _left: dict[str, Endpoint] = field(default_factory=dict)
+    """Those that left last, by the same names: their pods may be ready again."""
 
     def add(self, endpoint: Endpoint) -> Endpoint:
         """The record of this pod: the one we have, brought up to date with its counts kept, or this one."""
@@ -236,16 +251,22 @@ class Fleet:
             ):
                 setattr(known, name, getattr(endpoint, name))
             return known
+        if (left := self._left.pop(key, None)) is not None and left.pod_uid == endpoint.pod_uid:
+            endpoint.remember(left)
         endpoint.slot = (~self._used & (self._used + 1)).bit_length() - 1
         self._used |= 1 << endpoint.slot
         self.by_name[key] = endpoint
         return endpoint
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Its slot is free again; requests in flight go on counting on the record, which nobody looks at any more."""
-        if self.by_name.pop(f"{endpoint.namespace}/{endpoint.name}", None) is endpoint:
+        """Its slot is free again; requests in flight go on counting on the record, of which only its faults are looked at once more."""
+        key = f"{endpoint.namespace}/{endpoint.name}"
+        if self.by_name.pop(key, None) is endpoint:
             self._used &= ~(1 << endpoint.slot)
             self.precise.forget(endpoint.slot)
+            self._left[key] = endpoint
+            if len(self._left) > MOST_LEFT:
+                del self._left[next(iter(self._left))]  # who left first
 
 
 def take_in(endpoint: Endpoint, sample: Sample) -> None:

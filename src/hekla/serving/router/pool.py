@@ -149,6 +149,8 @@ class Pool:
         if one not in self.members:
             self.members.append(one)
             self._mask |= 1 << one.slot
+            if one.benched_until:  # its pod was not ready for a while, or another pool has it, too
+                self._benched.add(one)
             self._know_members()
         return one
 
