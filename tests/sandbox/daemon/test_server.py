@@ -487,6 +487,34 @@ def test_a_body_that_nobody_wanted_leaves_the_connection_as_the_answer_promised(
     connection.close()
 
 
+def test_a_refusal_is_read_by_who_still_sends(daemon):
+    """Nothing more was read of a body above 1 MiB: its client met a reset, and the gateway said that the server inside had closed the connection."""
+    for size in (100_000, 50_000_000):
+        status, told = daemon.send("POST", "/files?path=/dev/null", bytes(size), x_access_token=TOKEN)
+        assert (status, json.loads(told)["message"]) == (400, '"/dev/null" is a device and no file')
+
+
+@pytest.mark.parametrize("body", [b"", b'{"nobody": "reads this"}'])
+def test_who_waits_to_be_asked_for_his_body_is_not_asked_after_the_answer(tmp_path, body):
+    """He read `100 Continue` as the answer to his next request."""
+
+    async def handle(request, answer):
+        await answer.whole(204)
+
+    async def told():
+        server = HttpServer(handle, lambda request, error: error.message)
+        listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(tmp_path / "s"))
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 24\r\n\r\n" + body)
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        listener.close()
+        return answer
+
+    assert asyncio.run(asyncio.wait_for(told(), 30)) == b"HTTP/1.1 204 No Content\r\nconnection: keep-alive\r\n\r\n"
+
+
 def test_a_refusal_about_files_is_said_in_connects_word_and_one_of_plain_http_in_a_number(daemon, tmp_path):
     directory = str(tmp_path / "made")
     assert daemon.call("/filesystem.Filesystem/MakeDir", {"path": directory})[0] == 200
