@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import uvloop
 
@@ -55,12 +55,19 @@ class Door:
         self.url = (process.data_dir / "agents.url").read_text().strip() + "/hekla/v1/"
 
     async def ask(self, method: str, path: str, body: Any = None, *, owner: int = 0) -> Any:
-        """One request; its answer must be a good one."""
+        """One request below the sessions' API; its answer must be a good one."""
+        return await self._asked(method, self.url + path, body, owner=owner)
+
+    async def health(self) -> None:
+        """Is the gateway there?"""
+        await self._asked("GET", urljoin(self.url, "/health"))
+
+    async def _asked(self, method: str, url: str, body: Any = None, *, owner: int = 0) -> Any:
         headers = (("x-api-key", self._keys[owner % OWNERS]), ("content-type", "application/json"))
         data = b"" if body is None else json.dumps(body).encode()
-        answer = await self._client.request(method, self.url + path, headers, data)
+        answer = await self._client.request(method, url, headers, data)
         if answer.status >= 300:
-            raise RuntimeError(f"{method} {path}: {answer.status} {bytes(answer.body)[:300]!r}")
+            raise RuntimeError(f"{method} {url}: {answer.status} {bytes(answer.body)[:300]!r}")
         return bytes(answer.body)
 
     async def create(self, template: str, owner: int = 0) -> str:
@@ -120,12 +127,12 @@ class Door:
 
 
 @contextmanager
-def platform(folder: Path) -> Iterator[PlatformProcess]:
+def platform(folder: Path, nodes: int = NODES) -> Iterator[PlatformProcess]:
     """`hekla up` with several nodes, and keys of several owners."""
     data = folder / "data"
     data.mkdir(mode=0o700)
     (data / "agents.key").write_text("".join(f"owner{one}: {key_of(one)}\n" for one in range(OWNERS)))
-    flags = ("--nodes", f"{NODES}", "--agents-port", "0", "--log-level", "warning")
+    flags = ("--nodes", f"{nodes}", "--agents-port", "0", "--log-level", "warning")
     with PlatformProcess(data, without=("serving", "router"), flags=flags) as process:
         yield process
 

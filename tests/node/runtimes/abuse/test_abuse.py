@@ -410,6 +410,9 @@ def test_44_a_neighbour_is_answered_rightly_whatever_goes_on_beside_it(told, tmp
             if used.source == "cgroup":
                 assert used.cpu_us > before.cpu_us, "who works is charged for it"
             if what in ("WRITES", "SYNCS") and used.source == "cgroup":
+                async with asyncio.timeout(PATIENCE_S):
+                    while (await inside.runtime.usage(inside.key)).written_bytes < before.written_bytes + (1 << 20):
+                        await beside.run("true")
                 assert apart.written_bytes < 1 << 20, "and nobody else"
             await inside.runtime.stop(inside.key, grace_s=0)
             await session.close()
