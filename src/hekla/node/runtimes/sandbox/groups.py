@@ -55,7 +55,7 @@ class SandboxGroups:
     why_none: str = ""
     locks: tuple[int, ...] = ()
     """Held while we live, so that nobody tidies up what is ours (`sweep_abandoned`)."""
-    weigher: Weigher = field(default_factory=Weigher, compare=False)
+    weigher: Weigher = field(default_factory=Weigher, compare=False, repr=False)
 
     def create(self, name: str) -> Sequence[Path]:
         """Make a sandbox's groups."""
