@@ -18,8 +18,8 @@ from hekla.wire.errors import TimedOutError
 class Client:
     """A command that ends with 7 a few turns after its first input was answered; `answer` is a status and a code, or what is raised."""
 
-    def __init__(self, answer):
-        self.answer, self.asked, self.patience_s = answer, asyncio.Event(), 0.0
+    def __init__(self, answer, end=None):
+        self.answer, self.asked, self.patience_s, self.end = answer, asyncio.Event(), 0.0, end or {"exitCode": 7}
 
     async def request(self, method, url, *, headers, body, timeout_s):
         self.patience_s = max(self.patience_s, timeout_s)
@@ -36,7 +36,7 @@ class Client:
             await self.asked.wait()
             for _ in range(20):
                 await asyncio.sleep(0)
-            yield framed({"event": {"end": {"exitCode": 7}}})
+            yield framed({"event": {"end": self.end}})
 
         yield Answer(pieces())
 
@@ -180,3 +180,9 @@ def test_an_argument_that_is_no_text_is_named(monkeypatch, capsys):
     client.asked.set()
     assert main(["agent", "exec", "s", "--", "echo", "\udcff"]) == 1
     assert capsys.readouterr().err == "hekla: '\\udcff' is not text in UTF-8\n"
+
+
+def test_a_command_that_a_signal_ended_ends_as_it_would_in_a_shell(typed):
+    """All were 255: nobody saw that it was the memory's end (137) and not the command's own word."""
+    killed = {"exitCode": -1, "exited": False, "status": "signal: killed", "error": "signal: 9"}
+    assert fed(Client((404, "not_found"), killed)) == 137

@@ -111,7 +111,7 @@ class Gateway:
                 for name, text in event["data"].items():
                     yield name, base64.b64decode(text)
             elif "end" in event:
-                yield "end", event["end"].get("exitCode", 0)
+                yield "end", _exit_code(event["end"])
             elif "start" in event:
                 yield "start", event["start"]["pid"]
 
@@ -170,6 +170,12 @@ class Gateway:
 def _document(asked: object) -> bytes:
     """As it is sent. An argument that is no text raises UnicodeEncodeError, which says which; escaped, only the sandbox would have found it."""
     return json.dumps(asked, ensure_ascii=False).encode()
+
+
+def _exit_code(end: dict[str, Any]) -> int:
+    """As a shell has it: 128 and the number of the signal that ended the command."""
+    what, _, number = str(end.get("error", "")).partition(": ")
+    return 128 + int(number) if what == "signal" and number.isdecimal() else int(end.get("exitCode", 0))
 
 
 def run_with_gateway(data_dir: Path | None, work: Callable[[Gateway], Awaitable[Told]]) -> Told:

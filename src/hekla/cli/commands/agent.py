@@ -202,7 +202,7 @@ def exec_(
     stdin: Annotated[bool, typer.Option("-i", "--stdin", help="Pass standard input on.")] = False,
     data_dir: DataDir = None,
 ) -> None:  # fmt: skip
-    """Run a command in a session, its output as it comes; the exit code is the command's.
+    """Run a command in a session, its output as it comes; the exit code is the command's, or 128 and the number of the signal that ended it.
 
     Examples:
 
