@@ -93,6 +93,29 @@ def test_a_strength_that_no_class_here_has_is_refused_with_a_sentence(agents: Ag
     assert agents.agent("list").startswith("no sessions"), "nothing runs weakly instead"
 
 
+def test_44_what_one_session_takes_is_in_its_own_account_and_another_beside_it_is_answered(agents: Agents) -> None:  # noqa: F811 - the fixture itself
+    template(agents, "neighbours", "")
+    noisy, quiet = session_of(agents, "neighbours"), session_of(agents, "neighbours")
+
+    def used(session: str, what: str) -> int:
+        return int(ask(agents, "GET", f"/hekla/v1/sessions/{session}/usage")[what])
+
+    before = {what: used(quiet, what) for what in ("cpuUs", "storageBytes")}
+    burn = (
+        "import subprocess; open('/tmp/file', 'wb').write(bytes(50 << 20))\n"
+        "for _ in range(8): subprocess.Popen(['sh', '-c', 'while :; do :; done'], start_new_session=True)"
+    )
+    agents.agent("exec", noisy, "--", "python3", "-c", burn)
+    for number in range(5):
+        assert agents.agent("exec", quiet, "--", "echo", str(number)) == f"{number}\n"
+    until(lambda: used(noisy, "cpuUs") > 3_000_000)
+    assert used(noisy, "storageBytes") >= 50 << 20
+    assert used(quiet, "cpuUs") - before["cpuUs"] < 1_000_000, "five programs, and nothing of what went on beside them"
+    assert used(quiet, "storageBytes") - before["storageBytes"] < 1 << 20
+    for session in (noisy, quiet):
+        agents.agent("delete", session)
+
+
 def test_accounts_are_told_and_a_budget_that_is_spent_freezes_and_a_larger_one_thaws(agents: Agents) -> None:  # noqa: F811 - the fixture itself
     template(agents, "bounded", "", budget="cpu=1h,storage=400Mi")
     session = session_of(agents, "bounded")
