@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 PERIOD_S = 1.0
 LEAD_S = 1.0
-"""How long a new member takes until it can be claimed, as pools are sized for."""
+"""How long a new member takes until it can be claimed, as pools are sized for. A pool that is mostly full may wait longer (`GIVES_WAY_S`)."""
 
 SHRINK_EVERY_S = 5.0
 """Growing cannot wait; shrinking is done in steps, so that quiet pools write little."""
