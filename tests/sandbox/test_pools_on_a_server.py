@@ -26,6 +26,7 @@ from hekla.api.events import Event
 from hekla.api.meta import Document
 from hekla.api.pods import Pod
 from hekla.apiserver.admission import AdmissionRequest, AdmissionRule, Operation, Reader
+from hekla.apiserver.admission_rules.pod_defaults import RuntimeClassRule
 from hekla.apiserver.admission_rules.resource_quota import ResourceQuotaRule
 from hekla.apiserver.status import StatusError
 from hekla.kube.api_client import ApiClient
@@ -885,19 +886,30 @@ def test_an_interpreter_without_a_template_is_refused_in_the_end_and_at_once_whe
 
 
 @pytest.mark.parametrize("makes_pods", [False, True])
-def test_a_session_whose_pod_can_never_be_is_told_so_at_once(makes_pods: bool) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            {"containers": [{"name": "main", "image": "python", "ports": [{"containerPort": 70_000}]}]},
+            r'^Pod "[^"]+" is invalid: .*containerPort.*70000',
+        ),
+        ({"runtimeClassName": "none"}, r'pod rejected: RuntimeClass "none" not found$'),
+    ],
+)
+def test_a_session_whose_pod_can_never_be_is_told_so_at_once(makes_pods: bool, wrong: Document, said: str) -> None:
     """It waited for two minutes for what the API server had refused in the first moment."""
 
     async def scenario() -> None:
-        async with cluster(0) as on, Informers(on.client, dice=random.Random(3)) as informers:
-            container = {"name": "main", "image": "python", "ports": [{"containerPort": 70_000}]}
-            wrong = {"spec": {"podTemplate": {"spec": {"containers": [container]}}}}
-            await on.client.patch(SandboxTemplate, "python", wrong, "default")
+        async with (
+            cluster(0, rules=[RuntimeClassRule()]) as on,
+            Informers(on.client, dice=random.Random(3)) as informers,
+        ):
+            await on.client.patch(SandboxTemplate, "python", {"spec": {"podTemplate": {"spec": wrong}}}, "default")
             stock = KubeStock(informers, makes_pods=makes_pods)
             await stock.start()
             blueprint = Blueprint(kind=SessionKind.TEMPLATE, namespace="default", name="python")
             began = asyncio.get_running_loop().time()
-            with pytest.raises(StockError, match=r'^Pod "[^"]+" is invalid: .*containerPort.*70000') as refused:
+            with pytest.raises(StockError, match=said) as refused:
                 await stock.take(Order(session="a", blueprint=blueprint))
             assert refused.value.status == 422
             assert asyncio.get_running_loop().time() - began < 5.0

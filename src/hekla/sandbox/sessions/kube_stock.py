@@ -51,8 +51,8 @@ TEMPLATE_PATIENCE_S: Final = 5.0
 STOP_PATIENCE_S: Final = 2.0
 """How long what is given back holds up the end."""
 INVALID: Final = 422
-_INVALID = re.compile(r"^\S+ \"[^\"]*\" is invalid: ")
-"""How an API server begins the refusal of an object that can never be."""
+_NEVER = re.compile(r"^\S+ \"[^\"]*\" is invalid: |pod rejected: RuntimeClass \"[^\"]*\" not found$")
+"""How an API server refuses a pod that can never be, or not before somebody makes what its template names."""
 MOST_READ: Final = 1000
 """Objects whose blueprints are kept; then all are read anew."""
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -112,7 +112,7 @@ class KubeStock:
     def _sandbox_changed(self, old: Sandbox | None, new: Sandbox | None) -> None:
         self._candidates.changed(old, new)
         # a quota may have room later, and a webhook another mind: who waits for these goes on waiting
-        if new is not None and _INVALID.search(told := refusal_told(new)):
+        if new is not None and _NEVER.search(told := refusal_told(new)):
             self._waits.refused(new.metadata.namespace, pod_name(new), told)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -366,7 +366,7 @@ class KubeStock:
             document = pod_document(sandbox, has_runtime=has_runtime)
             made = await self._client.create_soon(Pod, document, sandbox.metadata.namespace)
         except ApiError as error:
-            if error.code == INVALID:  # as it is, it will never be
+            if error.code == INVALID or _NEVER.search(error.message):  # as it is, it will never be
                 raise
             log.info("pod not made with its sandbox", sandbox=sandbox.metadata.name, error=str(error))
             return None
@@ -421,7 +421,7 @@ class KubeStock:
     async def _ready(self, held: Held) -> Held:
         """Wait until its pod is ready."""
         there = self._sandboxes.cache.get(held.namespace, held.name)
-        if there is not None and _INVALID.search(told := refusal_told(there)):
+        if there is not None and _NEVER.search(told := refusal_told(there)):
             raise StockError(422, "refused", told)
         return replace(held, container=await self._waits.ready(held, self._pods.cache.get(held.namespace, held.pod)))
 
