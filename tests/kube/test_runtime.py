@@ -381,6 +381,38 @@ def test_an_object_that_gives_way_waits_for_quiet_and_is_asked_again_how_much_it
     virtual_time.run(scenario())
 
 
+def test_an_object_that_takes_long_to_ask_how_much_quiet_it_needs_is_asked_less_often():
+    """A pool of thirty thousand would be looked through twenty times a second, on the loop of whom it gives way to."""
+
+    async def scenario():
+        asked, clock = [], Slow()
+
+        def quiet_s(obj, world):
+            asked.append(1)
+            clock.late_s += 0.03
+            return 0.25
+
+        @reconciler(ConfigMap, gives_way_s=60.0, quiet_s=quiet_s)
+        def reconcile_politely(obj, world, now):
+            yield from ()
+
+        async with running(reconcile_politely, clock=clock, is_busy=lambda within_s: True) as (user, _, _runtime):
+            await user.create(ConfigMap, config_map("c"))
+            await asyncio.sleep(10)
+            assert 10 <= len(asked) <= 20, "twenty times 30 ms between two, not 50 ms"
+
+    virtual_time.run(scenario())
+
+
+class Slow(LoopClock):
+    """A clock for thoughts that take time."""
+
+    late_s = 0.0
+
+    def elapsed_s(self) -> float:
+        return super().elapsed_s() + self.late_s
+
+
 def test_an_object_that_cannot_be_asked_how_much_quiet_it_needs_does_not_wait_for_ever():
     async def scenario():
         looks, mistakes = [], [0]

@@ -9,6 +9,7 @@ in `reconcile.py`; the queue is `work_queue.py`, the caches `informer.py`, the w
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -52,6 +53,8 @@ LONGEST_REST_S = 2.0
 
 LOOK_AGAIN_S = 0.05
 """How often a controller looks whether those that give way still have to."""
+REST_PER_ASKING = 20.0
+"""One of them is asked again how much quiet it needs when so many times as long has passed as that took."""
 BUSY_PATIENCE = 4.0
 """A status that can wait waits so many times as long while more urgent work is under way."""
 
@@ -213,8 +216,8 @@ class Controller:
         """Since when each object has had a status to write that can wait."""
         self._gave_way: dict[ObjectKey, float] = {}
         """Since when each object has given way."""
-        self._held: dict[ObjectKey, float] = {}
-        """Those that give way now, and until when at the latest."""
+        self._held: dict[ObjectKey, _Hold] = {}
+        """Those that give way now."""
         self._look: asyncio.TimerHandle | None = None
         self._outage_told_s = float("-inf")
 
@@ -366,23 +369,33 @@ class Controller:
     def _gives_way(self, key: ObjectKey, obj: Resource, now_s: float) -> bool:
         """Whether an object is to be looked at later because others are in a hurry; never for longer than its reconciler allows."""
         most_s = self._spec.gives_way_s
-        if most_s and self._is_busy(self._quiet_s(obj)):
-            since_s = self._gave_way.setdefault(key, now_s)
-            until_s = since_s + (most_s(obj, self._world) if callable(most_s) else most_s)
-            if now_s < until_s:
-                self._held[key] = until_s
-                self._look_later()
-                return True
+        if most_s:
+            hold = _Hold(quiet_s=self._quiet_s(obj), ask_at_s=now_s)
+            if self._is_busy(hold.quiet_s):
+                since_s = self._gave_way.setdefault(key, now_s)
+                hold.until_s = since_s + (most_s(obj, self._world) if callable(most_s) else most_s)
+                if now_s < hold.until_s:
+                    self._held[key] = hold
+                    self._look_later()
+                    return True
         self._gave_way.pop(key, None)
         self._held.pop(key, None)
         return False
 
-    def _is_waited_for(self, key: ObjectKey) -> bool:
+    def _is_waited_for(self, key: ObjectKey, hold: "_Hold") -> bool:
+        """Whether an object goes on giving way. A pool of very many members takes long to ask."""
+        if not self._is_busy(hold.quiet_s):
+            return False
+        began_s = self._clock.elapsed_s()
+        if began_s < hold.ask_at_s:
+            return True
         obj = self._world.get(self._spec.kind, *key)
         try:
-            return obj is not None and self._is_busy(self._quiet_s(obj))
+            hold.quiet_s = self._quiet_s(obj) if obj is not None else 0.0
         except Exception:  # noqa: BLE001 - a reconciler's own code: it is asked once more where it is told of
             return False
+        hold.ask_at_s = began_s + REST_PER_ASKING * (self._clock.elapsed_s() - began_s)
+        return obj is not None and self._is_busy(hold.quiet_s)
 
     def _quiet_s(self, obj: Resource) -> float:
         quiet_s = self._spec.quiet_s
@@ -396,11 +409,11 @@ class Controller:
         """Take up those that need not give way any more: one look for all, as three hundred of their own were in the way of whom they gave way to."""
         self._look = None
         now_s, is_busy = self._clock.elapsed_s(), self._is_busy(0.0)
-        for key, until_s in list(self._held.items()):
-            if until_s > now_s and (is_busy if not self._spec.quiet_s else self._is_waited_for(key)):
-                continue
-            del self._held[key]
-            self.queue.add(key)
+        for key, hold in list(self._held.items()):
+            is_waited_for = self._is_waited_for(key, hold) if self._spec.quiet_s else is_busy
+            if hold.until_s <= now_s or not is_waited_for:
+                del self._held[key]
+                self.queue.add(key)
         if self._held:
             self._look_later()
 
@@ -499,6 +512,15 @@ class Controller:
         self.queue.done(key)
         if self.queue.has_overflowed:
             self.queue.refill(self._informers[self._spec.kind].cache.keys())
+
+
+@dataclass(slots=True)
+class _Hold:
+    """An object that gives way: until when at the latest, after how much quiet, and when it is asked again for how much."""
+
+    quiet_s: float
+    ask_at_s: float
+    until_s: float = 0.0
 
 
 class _Parking:
